@@ -1,0 +1,68 @@
+# Radix Islands. `make help` lists everything. Nothing here needs more than python3, make and (for root targets) apt.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+export RADIX_ISLANDS_CACHE ?= $(HOME)/.cache/radix-islands
+PYTHON ?= /usr/bin/python3
+UV := $(RADIX_ISLANDS_CACHE)/tools/uv/bin/uv
+
+.PHONY: help
+help: ## List every target
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+# --- environments -------------------------------------------------------------------------------------------------
+
+$(UV):
+	$(PYTHON) -m venv $(RADIX_ISLANDS_CACHE)/tools/uv
+	$(RADIX_ISLANDS_CACHE)/tools/uv/bin/python -m pip -q --disable-pip-version-check install uv==0.13.9
+
+.venv/.ready: locks/dev.txt locks/build.txt pyproject.toml | $(UV)
+	$(UV) venv -q --clear --python $(PYTHON) .venv
+	$(UV) pip install -q --python .venv/bin/python --require-hashes -r locks/dev.txt -r locks/build.txt
+	$(UV) pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
+	touch $@
+
+.PHONY: venv
+venv: .venv/.ready ## .venv: operator, gate report, development tools (no torch)
+
+# The 5.7 GB of torch and SGLang live once per machine, keyed by their locks; .venv-engine is a thin layer over them.
+ENGINE_KEY := $(shell cat locks/engine-cpu.txt locks/sglang.txt | sha256sum | cut -c1-16)
+ENGINE_BASE := $(RADIX_ISLANDS_CACHE)/engine-venv/$(ENGINE_KEY)
+
+$(ENGINE_BASE)/.ready: | $(UV)
+	@echo "engine venv: torch and SGLang on CPU, about 6 GB, about 1 minute, once per machine"
+	rm -rf $(ENGINE_BASE)
+	$(UV) venv -q --clear --python $(PYTHON) $(ENGINE_BASE)
+	$(UV) pip install -q --python $(ENGINE_BASE)/bin/python --compile-bytecode --require-hashes -r locks/engine-cpu.txt
+	$(UV) pip install -q --python $(ENGINE_BASE)/bin/python --compile-bytecode --no-deps --require-hashes -r locks/sglang.txt
+	touch $@
+
+.venv-engine/.ready: locks/engine-cpu.txt locks/sglang.txt locks/build.txt pyproject.toml $(ENGINE_BASE)/.ready | $(UV)
+	$(UV) venv -q --clear --python $(PYTHON) .venv-engine
+	echo $(ENGINE_BASE)/lib/python3.11/site-packages > .venv-engine/lib/python3.11/site-packages/engine-base.pth
+	$(UV) pip install -q --python .venv-engine/bin/python --require-hashes -r locks/build.txt
+	$(UV) pip install -q --python .venv-engine/bin/python --no-deps --no-build-isolation -e .
+	touch $@
+
+.PHONY: venv-engine
+venv-engine: .venv-engine/.ready ## .venv-engine: adds SGLang on CPU
+
+# --- checks -------------------------------------------------------------------------------------------------------
+
+.PHONY: check
+check: venv ## Linters, formatter, strict types, import contracts, unit tests (no root, no torch)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+	.venv/bin/python -m pytest tests/unit -q
+
+.PHONY: format
+format: venv ## Format and fix what the linters can fix
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+.PHONY: clean
+clean: ## Remove what this checkout built (not the shared cache)
+	rm -rf .venv .venv-engine build dist

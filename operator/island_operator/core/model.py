@@ -1,0 +1,45 @@
+"""What the core reads and what it decides: Snapshot in, Plan out. Manifests and observed objects are plain dicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]  # a Kubernetes object, `kind` always set, without managedFields
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One InferenceService and every object labelled as its child, as the watches last told."""
+
+    parent: Object
+    children: tuple[Object, ...] = ()  # kinds: Deployment, Service, Job, Pod, PodDisruptionBudget
+
+    def of(self, kind: str) -> tuple[Object, ...]:
+        """The children of one kind, by name."""
+        return tuple(sorted((c for c in self.children if c["kind"] == kind), key=lambda c: str(c["metadata"]["name"])))
+
+    def child(self, kind: str, name: str) -> Object | None:
+        """The child of that kind and name, or None."""
+        return next((c for c in self.children if c["kind"] == kind and c["metadata"]["name"] == name), None)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes Event to post, once per transition."""
+
+    type: str  # Normal or Warning
+    reason: str  # CamelCase
+    note: str  # one sentence, at most 1,000 characters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one pass wants. `desired` is applied in order, then `delete`, then `status` is written if it differs."""
+
+    desired: tuple[Object, ...] = ()
+    delete: tuple[Object, ...] = ()  # children to remove (background propagation)
+    status: Object = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None  # seconds; None: only a change wakes us
+    clear_annotations: tuple[str, ...] = ()  # verbs that were carried out
