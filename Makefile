@@ -14,6 +14,8 @@ help: ## List every target
 # --- environments -------------------------------------------------------------------------------------------------
 
 $(UV):
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null; }
 	$(PYTHON) -m venv $(RADIX_ISLANDS_CACHE)/tools/uv
 	$(RADIX_ISLANDS_CACHE)/tools/uv/bin/python -m pip -q --disable-pip-version-check install uv==0.13.9
 
@@ -57,6 +59,38 @@ check: venv ## Linters, formatter, strict types, import contracts, unit tests (n
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python -m pytest tests/unit -q
+
+.PHONY: integration
+integration: venv venv-engine ## Tests on a real API server and on real engines (minutes)
+	.venv/bin/python -m pytest tests/integration/operator -q
+	.venv-engine/bin/python -m pytest tests/integration/engine tests/integration/gate -q
+
+.PHONY: e2e
+e2e: root venv venv-engine ## Tests in the real cluster: the story of the demo, bad input, the cluster itself (minutes)
+	.venv/bin/python -m pytest e2e/scenarios -q
+
+.PHONY: test
+test: check integration e2e ## Everything that CI checks
+
+.PHONY: demo
+demo: root venv venv-engine ## The main job, end to end, on real parts
+	@PYTHONPATH=e2e .venv/bin/python -m demo
+
+# --- cluster ------------------------------------------------------------------------------------------------------
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "this target makes namespaces and cgroups: run it as root"; exit 1; }
+
+.PHONY: cluster-up cluster-down cluster-status images
+cluster-up: root venv venv-engine ## A real single-node Kubernetes on this machine; prints the KUBECONFIG line
+	@e2e/cluster/cluster up
+cluster-down: root ## Take it down; leaves nothing
+	@e2e/cluster/cluster down
+cluster-status: ## What runs, and where its KUBECONFIG is
+	@e2e/cluster/cluster status
+images: root venv ## Build the images of the Dockerfile without Docker
+	@e2e/cluster/cluster images
 
 .PHONY: format
 format: venv ## Format and fix what the linters can fix

@@ -1,0 +1,67 @@
+"""`make demo`: the whole story on real parts, with a picture at the end. Ctrl-C cleans up."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from demo import environment, picture, summary
+from demo.kube import KubectlError
+from demo.narrator import Narrator, WaitedTooLongError, fail
+from demo.story import Story
+
+PICTURE = environment.ROOT / "build" / "demo" / "timeline.png"
+
+
+def interrupt(*_: object) -> None:
+    """SIGTERM ends the demo as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run the demo; 0 when everything it shows came true."""
+    parser = argparse.ArgumentParser(
+        prog="make demo",
+        description="From kubectl apply to a coupled rollback, on a real Kubernetes with real SGLang engines on the CPU.",
+        epilog="example: KUBECONFIG_DEMO=~/.kube/config IMAGE_PREFIX=registry.example/islands make demo",
+    )
+    parser.add_argument("--picture", type=Path, default=PICTURE, metavar="PNG", help="where to write the timeline")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, interrupt)
+    tell = Narrator()
+    story: Story | None = None
+    try:
+        tell.chapter("Start a cluster")
+        tell.say("A real single-node Kubernetes 1.34 with three pretended GPUs, in namespaces of its own.")
+        story = Story(environment.up(), tell, os.environ.get("IMAGE_PREFIX", "localhost/radix-islands"))
+        outcome = story.tell_all()
+    except KeyboardInterrupt:
+        tell.say("\nInterrupted: taking the cluster down.")
+        environment.down()
+        return 130
+    except (environment.ClusterError, KubectlError, WaitedTooLongError) as error:
+        fail(str(error))
+        if story is not None:
+            tell.say("What stood there at the end:")
+            tell.show(story.kube, "get", "iisvc,pods,jobs")
+        environment.down()
+        return 1
+    picture.draw(outcome, options.picture)
+    summary.show(tell.console, outcome, story.example["spec"])
+    tell.say(f"\nPicture: {options.picture}")
+    environment.keep()
+    wrong = len(outcome.failed) + len(outcome.mixed)
+    tell.say(f"Done in {tell.clock}. The cluster stays up:")
+    tell.say(f"  export KUBECONFIG={story.kube.kubeconfig}   # then: kubectl get iisvc -w")
+    if environment.foreign() is None:
+        tell.say("  make cluster-down                  # leaves nothing behind")
+    if wrong:
+        fail(f"{len(outcome.failed)} requests failed and {len(outcome.mixed)} pods were mixed: both must be 0")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

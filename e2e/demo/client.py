@@ -1,0 +1,50 @@
+"""Runs inside the cluster: asks the Service without pause and prints one JSON line per request. Standard library only.
+
+Every request is a new connection, so that kube-proxy chooses a pod each time, and nothing is retried: what a user would
+see as an error is counted as one. Sessions re-send their growing transcript, as agents do.
+"""
+
+import json
+import random
+import sys
+import threading
+import time
+import urllib.request
+
+URL, WORKERS, TOKENS, TURNS, PAUSE = sys.argv[1], int(sys.argv[2]), 24, 6, 0.4
+
+
+def ask(ids: list[int]) -> dict[str, object]:
+    """One request; the line to print for it."""
+    begun = time.time()
+    line: dict[str, object] = {"at": round(begun, 3), "prompt": len(ids)}
+    body = {"input_ids": ids, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}}
+    request = urllib.request.Request(URL, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=120) as reply:  # noqa: S310
+            answer = json.load(reply)
+        line["ids"] = answer["output_ids"]
+        line["ok"] = len(answer["output_ids"]) == TOKENS
+        line["cached"] = answer["meta_info"]["cached_tokens"]
+    except Exception as error:  # noqa: BLE001 - whatever a user would see as a failure is one
+        line["ok"], line["error"] = False, f"{type(error).__name__}: {error}"[:200]
+    line["seconds"] = round(time.time() - begun, 3)
+    return line
+
+
+def work(seed: int) -> None:
+    """Sessions one after another: a prompt, then its transcript with a few more tokens, turn by turn."""
+    dice = random.Random(seed)  # noqa: S311
+    while True:
+        ids = [dice.randrange(4, 512) for _ in range(dice.choice((150, 300, 600)))]
+        for _turn in range(TURNS):
+            line = ask(ids)
+            ids += [*line.pop("ids", []), *(dice.randrange(4, 512) for _ in range(20))]  # type: ignore[misc]
+            print(json.dumps(line), flush=True)
+            time.sleep(PAUSE)
+
+
+for worker in range(WORKERS):
+    threading.Thread(target=work, args=(worker,), daemon=True).start()
+while True:
+    time.sleep(3600)

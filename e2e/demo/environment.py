@@ -1,0 +1,75 @@
+"""Where the demo runs: our own cluster of e2e/cluster, tied to this process, or the one of KUBECONFIG_DEMO."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from demo.kube import Kube
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = ROOT / "e2e" / "cluster" / "cluster"
+GPUS = 3  # two that serve and the spare one that gate and canary need in mode Surge
+
+
+class ClusterError(RuntimeError):
+    """The cluster could not be had; the text says why in one sentence."""
+
+
+def binaries() -> Path:
+    """The folder of kubeall and helm, built when missing (minutes, once per machine)."""
+    return Path(_last_line([str(CLUSTER), "binaries"]))
+
+
+def foreign() -> Path | None:
+    """The kubeconfig of another cluster to run on, if the caller named one."""
+    named = os.environ.get("KUBECONFIG_DEMO")
+    if not named:
+        return None
+    path = Path(named)
+    if not path.is_file():
+        raise ClusterError(f"KUBECONFIG_DEMO names {named}, which is not a file: give the path of a kubeconfig")
+    return path
+
+
+def up() -> Kube:
+    """A running cluster that dies with this process until `keep` is called."""
+    if (path := foreign()) is not None:
+        return Kube(path, binaries())
+    line = _last_line([str(CLUSTER), "up", "--gpus", str(GPUS), "--tied-to", str(os.getpid())])
+    return Kube(Path(line.removeprefix("export KUBECONFIG=")), binaries())
+
+
+def keep() -> None:
+    """Let our cluster outlive this process, for a person who wants to look around."""
+    if foreign() is None:
+        subprocess.run([str(CLUSTER), "untie"], check=True, stdout=subprocess.DEVNULL)
+
+
+def down() -> None:
+    """Take our cluster down; a foreign one keeps what was installed."""
+    if foreign() is None:
+        subprocess.run([str(CLUSTER), "down"], check=False)
+
+
+def _last_line(argv: list[str]) -> str:
+    """Run, pass its output on as it comes, and return its last line."""
+    last = ""
+    with subprocess.Popen(argv, text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in _shown(process.stdout):
+            last = line
+    if process.returncode:
+        raise ClusterError(f"{' '.join(Path(a).name if a.startswith('/') else a for a in argv)} failed, see above")
+    return last
+
+
+def _shown(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        print(f"  {line.rstrip()}", flush=True)
+        yield line.strip()

@@ -1,0 +1,113 @@
+"""Watches every pod of an InferenceService and remembers what it ran with: the witness of the coupling.
+
+A pod's switch and ratio are fixed by its arguments, so it is enough to see each pod once. The witness compares them
+with the two halves it was told of and calls a pod mixed when its pair is neither.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from demo.kube import Kube, Object, documents
+
+if TYPE_CHECKING:
+    import subprocess
+
+INSTANCE = "radix-islands.dev/instance"
+Pair = tuple[bool, str, int]  # islands on, SWA ratio, max total tokens
+
+
+@dataclass
+class Seen:
+    """One pod's life, in seconds since the epoch."""
+
+    name: str
+    role: str  # engine or gate
+    revision: str
+    pair: Pair | None  # None for a gate pod: it boots both switches by design
+    created: float
+    uid: str
+    ready: list[tuple[float, bool]] = field(default_factory=list)  # readiness flips
+    gone: float | None = None
+
+
+def pair_of(pod: Object) -> Pair | None:
+    """What the engine container was told, read from its arguments (shape: `--flag value`)."""
+    args: list[str] = next(c for c in pod["spec"]["containers"] if c["name"] == "engine").get("args", [])
+    if args[:1] != ["serve"]:
+        return None
+    told = dict(itertools.pairwise(args))
+    return told["--islands"] == "on", told["--swa-full-tokens-ratio"], int(told["--max-total-tokens"])
+
+
+def is_ready(pod: Object) -> bool:
+    """The pod's Ready condition."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
+
+
+def epoch(stamp: str) -> float:
+    """An API server timestamp as seconds since the epoch."""
+    return dt.datetime.fromisoformat(stamp).timestamp()
+
+
+class Observer:
+    """Follows the pods of one InferenceService until `stop`."""
+
+    def __init__(self, kube: Kube, name: str) -> None:
+        self.kube, self.name = kube, name
+        self.pods: dict[str, Seen] = {}
+        self._stream: subprocess.Popen[str] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="observer", daemon=True)
+
+    def start(self) -> Observer:
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop the watch and wait for its thread."""
+        self._stopping.set()
+        if self._stream:
+            self._stream.terminate()
+        self._thread.join(timeout=10)
+
+    def mixed(self, halves: set[Pair]) -> list[Seen]:
+        """Pods that ran with a switch and a partition that are not one of the halves."""
+        return [p for p in self.pods.values() if p.pair is not None and p.pair not in halves]
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():  # the API server ends a watch now and then: take it up again
+            self._stream = self.kube.stream(
+                "get", "pods", "-l", f"{INSTANCE}={self.name}", "--watch", "--output-watch-events", "-o", "json"
+            )
+            assert self._stream.stdout is not None
+            for event in documents(iter(self._stream.stdout)):
+                self._note(event["type"], event["object"])
+            self._stream.wait()
+            self._stopping.wait(0.5)
+
+    def _note(self, kind: str, pod: Object) -> None:
+        now, meta = dt.datetime.now(dt.UTC).timestamp(), pod["metadata"]
+        labels = meta["labels"]
+        seen = self.pods.setdefault(
+            meta["uid"],
+            Seen(
+                name=meta["name"],
+                role=labels["radix-islands.dev/role"],
+                revision=labels["radix-islands.dev/revision"],
+                pair=pair_of(pod),
+                created=epoch(meta["creationTimestamp"]),
+                uid=meta["uid"],
+            ),
+        )
+        ready = is_ready(pod) and kind != "DELETED"
+        if ready != (seen.ready[-1][1] if seen.ready else False):
+            seen.ready.append((now, ready))
+        finished = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+        if (kind == "DELETED" or finished) and seen.gone is None:
+            seen.gone = now

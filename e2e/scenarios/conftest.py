@@ -1,0 +1,49 @@
+"""One cluster for all scenarios of a run, one telling of the demo's story, and room for objects of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from demo import environment, picture
+from demo.narrator import Narrator
+from demo.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from demo.kube import Kube
+    from demo.story import Outcome
+
+REPORT = environment.ROOT / "build" / "e2e"
+PREFIX = os.environ.get("IMAGE_PREFIX", "localhost/radix-islands")
+
+
+@pytest.fixture(scope="session")
+def kube() -> Iterator[Kube]:
+    """The cluster of e2e/cluster, tied to this process; the whole run shares it."""
+    cluster = environment.up()
+    yield cluster
+    environment.down()
+
+
+@pytest.fixture(scope="session")
+def story(kube: Kube) -> Iterator[Story]:
+    """The demo's story, told once into build/e2e/story.txt."""
+    REPORT.mkdir(parents=True, exist_ok=True)
+    with Path(REPORT / "story.txt").open("w") as file:
+        told = Story(kube, Narrator(Console(file=file, width=160)), PREFIX)
+        told.tell_all()
+    picture.draw(told.outcome, REPORT / "timeline.png")
+    yield told
+    kube.run("delete", "iisvc", told.name, "--ignore-not-found", "--cascade=foreground", "--timeout=60s", timeout=70)
+
+
+@pytest.fixture(scope="session")
+def outcome(story: Story) -> Outcome:
+    """What happened in the story."""
+    return story.outcome
