@@ -9,7 +9,7 @@ UV := $(RADIX_ISLANDS_CACHE)/tools/uv/bin/uv
 
 .PHONY: help
 help: ## List every target
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 18
 
 # --- environments -------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def main() -> int:
     """Run the demo; 0 when everything it shows came true."""
     parser = argparse.ArgumentParser(
         prog="make demo",
-        description="From kubectl apply to a coupled rollback, on a real Kubernetes with real SGLang engines on the CPU.",
+        description="From kubectl apply to a coupled rollback, on a real Kubernetes with real SGLang engines.",
         epilog="example: KUBECONFIG_DEMO=~/.kube/config IMAGE_PREFIX=registry.example/islands make demo",
     )
     parser.add_argument("--picture", type=Path, default=PICTURE, metavar="PNG", help="where to write the timeline")
