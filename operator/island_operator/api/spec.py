@@ -1,0 +1,179 @@
+"""InferenceService spec: the one source of the CRD's schema. Every string, list, map and integer is bounded (CEL costs)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from island_operator.api import rules
+
+VALIDATIONS, LIST_TYPE, MAP_KEYS = "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+
+Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Duration = Annotated[str, Field(max_length=16, pattern=r"^([0-9]+(s|m|h))+$")]
+
+
+def ruled(*checks: rules.Rule, **more: Any) -> dict[str, Any]:
+    """json_schema_extra with CEL rules."""
+    return {VALIDATIONS: list(checks), **more}
+
+
+class Model(BaseModel):
+    """Strict, with camelCase names."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, alias_generator=to_camel)
+
+
+class Source(Model):
+    """Where the weights are. Exactly one."""
+
+    model_config = ConfigDict(json_schema_extra=ruled(*rules.SOURCE))
+    pvc: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        None, description="PersistentVolumeClaim in the same namespace, mounted read-only; its root is the model folder."
+    )
+    host_path: Annotated[str, Field(max_length=1024, pattern=r"^/")] | None = Field(
+        None, description="Model folder on every node, mounted read-only."
+    )
+    hugging_face: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Repository on the Hugging Face hub that the engine downloads."
+    )
+
+
+class ModelRef(Model):
+    """The model that is served."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=ruled(*rules.immutable("model.name")))] = Field(
+        description="Name in the OpenAI API. Immutable."
+    )
+    source: Source = Field(description="Where the weights are: exactly one of pvc, hostPath and huggingFace.")
+
+
+class EnvVar(Model):
+    """One environment variable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=ruled(*rules.ENVIRONMENT))] = Field(
+        description="Name; the variables that decide the switch or the pool are refused."
+    )
+    value: Annotated[str, Field(max_length=4096)] = Field("", description="Value.")
+
+
+class Engine(Model):
+    """The SGLang engine."""
+
+    model_config = ConfigDict(json_schema_extra=ruled(*rules.CHUNK))
+    image: Annotated[str, Field(min_length=1, max_length=512)] = Field(description="Image whose entry point is island-engine.")
+    args: Annotated[
+        list[Annotated[str, Field(max_length=1024, json_schema_extra=ruled(*rules.ARGUMENT))]],
+        Field(max_length=128, json_schema_extra={LIST_TYPE: "atomic"}),
+    ] = Field([], description="Further SGLang arguments, verbatim. Flags that the operator sets are refused.")
+    env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["name"]})] = Field(
+        [], description="Further environment variables."
+    )
+    page_size: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="Tokens per KV page (--page-size).")
+    chunked_prefill_size: Annotated[int, Field(ge=64, le=1_048_576)] = Field(
+        16384, description="Tokens per prefill chunk (--chunked-prefill-size), a multiple of pageSize."
+    )
+    max_running_requests: Annotated[int, Field(ge=1, le=4096)] = Field(
+        48, description="Requests that run at once (--max-running-requests); both floors are derived from it."
+    )
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(30000, description="Port of the HTTP server and of the Services.")
+
+
+class Islands(Model):
+    """The switch."""
+
+    enabled: bool = Field(True, description="true: islands and their half of the partition, after a gate. false: the stock half, at once.")
+    decode_interval: Annotated[int, Field(ge=1, le=1_048_576)] | None = Field(
+        None, description="Committed tokens between decode islands; absent: a quarter of the prefill chunk."
+    )
+
+
+class Half(Model):
+    """One half of the pair."""
+
+    swa_full_tokens_ratio: Annotated[str, Field(max_length=6, json_schema_extra=ruled(*rules.RATIO_FIELD))] = Field(
+        description='SWA pool over full pool, a quoted decimal such as "0.17".'
+    )
+    max_total_tokens: Tokens = Field(description="Tokens in the full pool (--max-total-tokens).")
+
+
+class Partition(Model):
+    """The pair. Absent: both halves are derived from geometry."""
+
+    model_config = ConfigDict(json_schema_extra=ruled(*rules.PARTITION))
+    islands: Half | None = Field(None, description="Used while islands.enabled is true.")
+    stock: Half | None = Field(None, description="Used while islands.enabled is false.")
+
+
+class Geometry(Model):
+    """What a token of this model costs, for floors and for derived halves."""
+
+    sliding_window: Annotated[int, Field(ge=1, le=1_048_576)] = Field(description="Sliding window of the model, tokens.")
+    full_bytes_per_token: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        None, description="KV bytes of one token in all full-attention layers."
+    )
+    swa_bytes_per_token: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        None, description="KV bytes of one token in all sliding-window layers."
+    )
+    draft_bytes_per_token: Annotated[int, Field(ge=0, le=10**9)] = Field(0, description="KV bytes of one token in the draft model.")
+    kv_budget_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(None, description="Bytes per GPU that are left for KV.")
+
+
+class Accelerator(Model):
+    """What one pod needs."""
+
+    resource: Annotated[str, Field(min_length=1, max_length=253)] = Field("nvidia.com/gpu", description="Extended resource.")
+    count: Annotated[int, Field(ge=0, le=64)] = Field(1, description="How many of it per pod; 0 for none.")
+    node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = Field(
+        {}, description="Node labels that a pod needs."
+    )
+    tolerations: Annotated[list[dict[str, Any]], Field(max_length=32, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
+        [], description="Tolerations, as in a pod."
+    )
+
+
+class Step(Model):
+    """One canary step."""
+
+    weight: Annotated[int, Field(ge=1, le=100)] = Field(description="Per cent of the pods that run the canary, at least one pod.")
+    pause: Duration = Field("0s", description="How long the step holds once its pods are Ready, such as 30s or 5m.")
+
+
+class Rollout(Model):
+    """How a new revision replaces the one that serves."""
+
+    mode: Literal["Surge", "Replace"] = Field(
+        "Surge", description="Surge: gate and canary run on a spare GPU. Replace: one serving pod gives its GPU up first."
+    )
+    steps: Annotated[list[Step], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
+        [], description="Canary steps; none: one pod, no pause."
+    )
+    deadline: Duration = Field("30m", description="Time for canary and promotion, Pending pods included.")
+    auto_rollback: bool = Field(True, description="Roll back by itself when a canary fails; false: hold and report.")
+    history_limit: Annotated[int, Field(ge=1, le=50)] = Field(5, description="Old revisions to keep, scaled to zero.")
+
+
+class Gate(Model):
+    """The two-boot equality gate before islands serve."""
+
+    enabled: bool = Field(True, description="false: islands are rolled out by canary alone.")
+    deadline: Duration = Field("30m", description="Time for the gate Job, Pending included; after it the gate is Inconclusive.")
+    profile: Literal["quick", "standard"] = Field("standard", description="How much is probed.")
+
+
+class Spec(Model):
+    """One served model on one pool of identical pods."""
+
+    model_config = ConfigDict(json_schema_extra=ruled(*rules.SPEC))
+    model: ModelRef = Field(description="The model that is served.")
+    engine: Engine = Field(description="The SGLang engine.")
+    islands: Islands = Field(Islands(), description="The switch. It moves together with the partition.")  # type: ignore[call-arg]
+    partition: Partition | None = Field(None, description="The pair of pool partitions; absent: derived from geometry.")
+    geometry: Geometry = Field(description="What a token of this model costs.")
+    accelerator: Accelerator = Field(Accelerator(), description="What one pod needs.")  # type: ignore[call-arg]
+    replicas: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="Pods that serve.")
+    rollout: Rollout = Field(Rollout(), description="How a new revision replaces the one that serves.")  # type: ignore[call-arg]
+    gate: Gate = Field(Gate(), description="The equality gate.")  # type: ignore[call-arg]
+    pod_template: dict[str, Any] = Field({}, description="Merged into the pods that the operator builds, lists by name.")
