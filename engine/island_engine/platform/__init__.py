@@ -1,0 +1,12 @@
+"""Where there is no accelerator: SGLang on a plain CPU. On a CUDA machine nothing of this package is used."""
+
+from __future__ import annotations
+
+
+def activate() -> str | None:
+    """SGLang's platform entry point: the platform to use, None to leave the choice to SGLang (platforms/__init__.py)."""
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    return "island_engine.platform.cpu:CpuPlatform"

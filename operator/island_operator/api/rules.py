@@ -47,7 +47,9 @@ def floor(half: str) -> Rule:
     ratio, tokens = f"int(double({own}.swaFullTokensRatio) * {SCALE}.0 + 0.5)", f"{own}.maxTotalTokens"
     inputs = ("geometry.slidingWindow", "engine.chunkedPrefillSize", "engine.maxRunningRequests", "engine.pageSize")
     same = " && ".join(
-        [f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half}) && oldSelf.value().partition.{half} == {own}"]
+        [
+            f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half}) && oldSelf.value().partition.{half} == {own}"
+        ]
         + [f"oldSelf.value().{path} == self.{path}" for path in inputs]
     )
     need_tokens = f"(({expression} * {SCALE} + {ratio} - 1) / {ratio})"
@@ -102,9 +104,9 @@ PARTITION = [
 RATIO_FIELD = [
     rule(
         f"self.matches('{RATIO}')",
-        "swaFullTokensRatio must be a quoted decimal above 0 and at most 1, with at most four places and no trailing zero, such as \"0.17\"",
+        'swaFullTokensRatio must be a quoted decimal above 0 and at most 1, with at most four places and no trailing zero, such as "0.17"',
         messageExpression="'\"' + self + '\" is not a ratio: write a quoted decimal above 0 and at most 1, with at most four places and no "
-        "trailing zero, such as \"0.17\"'",
+        'trailing zero, such as "0.17"\'',
     )
 ]
 

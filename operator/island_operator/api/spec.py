@@ -31,7 +31,8 @@ class Source(Model):
 
     model_config = ConfigDict(json_schema_extra=ruled(*rules.SOURCE))
     pvc: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
-        None, description="PersistentVolumeClaim in the same namespace, mounted read-only; its root is the model folder."
+        None,
+        description="PersistentVolumeClaim in the same namespace, mounted read-only; its root is the model folder.",
     )
     host_path: Annotated[str, Field(max_length=1024, pattern=r"^/")] | None = Field(
         None, description="Model folder on every node, mounted read-only."
@@ -44,9 +45,9 @@ class Source(Model):
 class ModelRef(Model):
     """The model that is served."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=ruled(*rules.immutable("model.name")))] = Field(
-        description="Name in the OpenAI API. Immutable."
-    )
+    name: Annotated[
+        str, Field(min_length=1, max_length=256, json_schema_extra=ruled(*rules.immutable("model.name")))
+    ] = Field(description="Name in the OpenAI API. Immutable.")
     source: Source = Field(description="Where the weights are: exactly one of pvc, hostPath and huggingFace.")
 
 
@@ -63,13 +64,15 @@ class Engine(Model):
     """The SGLang engine."""
 
     model_config = ConfigDict(json_schema_extra=ruled(*rules.CHUNK))
-    image: Annotated[str, Field(min_length=1, max_length=512)] = Field(description="Image whose entry point is island-engine.")
+    image: Annotated[str, Field(min_length=1, max_length=512)] = Field(
+        description="Image whose entry point is island-engine."
+    )
     args: Annotated[
         list[Annotated[str, Field(max_length=1024, json_schema_extra=ruled(*rules.ARGUMENT))]],
         Field(max_length=128, json_schema_extra={LIST_TYPE: "atomic"}),
     ] = Field([], description="Further SGLang arguments, verbatim. Flags that the operator sets are refused.")
-    env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["name"]})] = Field(
-        [], description="Further environment variables."
+    env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["name"]})] = (
+        Field([], description="Further environment variables.")
     )
     page_size: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="Tokens per KV page (--page-size).")
     chunked_prefill_size: Annotated[int, Field(ge=64, le=1_048_576)] = Field(
@@ -78,13 +81,17 @@ class Engine(Model):
     max_running_requests: Annotated[int, Field(ge=1, le=4096)] = Field(
         48, description="Requests that run at once (--max-running-requests); both floors are derived from it."
     )
-    port: Annotated[int, Field(ge=1, le=65535)] = Field(30000, description="Port of the HTTP server and of the Services.")
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(
+        30000, description="Port of the HTTP server and of the Services."
+    )
 
 
 class Islands(Model):
     """The switch."""
 
-    enabled: bool = Field(True, description="true: islands and their half of the partition, after a gate. false: the stock half, at once.")
+    enabled: bool = Field(
+        True, description="true: islands and their half of the partition, after a gate. false: the stock half, at once."
+    )
     decode_interval: Annotated[int, Field(ge=1, le=1_048_576)] | None = Field(
         None, description="Committed tokens between decode islands; absent: a quarter of the prefill chunk."
     )
@@ -110,21 +117,29 @@ class Partition(Model):
 class Geometry(Model):
     """What a token of this model costs, for floors and for derived halves."""
 
-    sliding_window: Annotated[int, Field(ge=1, le=1_048_576)] = Field(description="Sliding window of the model, tokens.")
+    sliding_window: Annotated[int, Field(ge=1, le=1_048_576)] = Field(
+        description="Sliding window of the model, tokens."
+    )
     full_bytes_per_token: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         None, description="KV bytes of one token in all full-attention layers."
     )
     swa_bytes_per_token: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         None, description="KV bytes of one token in all sliding-window layers."
     )
-    draft_bytes_per_token: Annotated[int, Field(ge=0, le=10**9)] = Field(0, description="KV bytes of one token in the draft model.")
-    kv_budget_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(None, description="Bytes per GPU that are left for KV.")
+    draft_bytes_per_token: Annotated[int, Field(ge=0, le=10**9)] = Field(
+        0, description="KV bytes of one token in the draft model."
+    )
+    kv_budget_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(
+        None, description="Bytes per GPU that are left for KV."
+    )
 
 
 class Accelerator(Model):
     """What one pod needs."""
 
-    resource: Annotated[str, Field(min_length=1, max_length=253)] = Field("nvidia.com/gpu", description="Extended resource.")
+    resource: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        "nvidia.com/gpu", description="Extended resource."
+    )
     count: Annotated[int, Field(ge=0, le=64)] = Field(1, description="How many of it per pod; 0 for none.")
     node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = Field(
         {}, description="Node labels that a pod needs."
@@ -137,7 +152,9 @@ class Accelerator(Model):
 class Step(Model):
     """One canary step."""
 
-    weight: Annotated[int, Field(ge=1, le=100)] = Field(description="Per cent of the pods that run the canary, at least one pod.")
+    weight: Annotated[int, Field(ge=1, le=100)] = Field(
+        description="Per cent of the pods that run the canary, at least one pod."
+    )
     pause: Duration = Field("0s", description="How long the step holds once its pods are Ready, such as 30s or 5m.")
 
 
@@ -145,7 +162,8 @@ class Rollout(Model):
     """How a new revision replaces the one that serves."""
 
     mode: Literal["Surge", "Replace"] = Field(
-        "Surge", description="Surge: gate and canary run on a spare GPU. Replace: one serving pod gives its GPU up first."
+        "Surge",
+        description="Surge: gate and canary run on a spare GPU. Replace: one serving pod gives its GPU up first.",
     )
     steps: Annotated[list[Step], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
         [], description="Canary steps; none: one pod, no pause."
@@ -159,7 +177,9 @@ class Gate(Model):
     """The two-boot equality gate before islands serve."""
 
     enabled: bool = Field(True, description="false: islands are rolled out by canary alone.")
-    deadline: Duration = Field("30m", description="Time for the gate Job, Pending included; after it the gate is Inconclusive.")
+    deadline: Duration = Field(
+        "30m", description="Time for the gate Job, Pending included; after it the gate is Inconclusive."
+    )
     profile: Literal["quick", "standard"] = Field("standard", description="How much is probed.")
 
 
@@ -176,4 +196,6 @@ class Spec(Model):
     replicas: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="Pods that serve.")
     rollout: Rollout = Field(Rollout(), description="How a new revision replaces the one that serves.")  # type: ignore[call-arg]
     gate: Gate = Field(Gate(), description="The equality gate.")  # type: ignore[call-arg]
-    pod_template: dict[str, Any] = Field({}, description="Merged into the pods that the operator builds, lists by name.")
+    pod_template: dict[str, Any] = Field(
+        {}, description="Merged into the pods that the operator builds, lists by name."
+    )

@@ -1,0 +1,115 @@
+"""How large the two KV pools must be, and what they can hold. Pure standard library: the operator imports it.
+
+Symbols (design: The island engine): w sliding window, p page size, cp prefill chunk, r SWA ratio (SWA pool over full
+pool), T tokens in the full pool, N running requests, B bytes for KV. All sizes are in tokens unless they say bytes.
+
+What one running request pins in the SWA pool while it decodes is w+p with islands and 2(w+p) with SGLang 0.5.23's own
+cache (the locked prefill tail beside the decode window; 2,176 measured at w 1,024, p 64); one chunk is in flight.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SCALE = 10_000  # a ratio has at most four decimals, so that its text can be compared and hashed
+MARGIN = 1.05  # left of the needed ratio throughput falls off a cliff, right of it the optimum is flat (measured)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a token of one model costs. `draft_bytes` is KV of a speculative draft model on the same index space."""
+
+    window: int
+    full_bytes: int  # bytes per token in all full-attention layers
+    swa_bytes: int  # bytes per token in all sliding-window layers
+    draft_bytes: int = 0
+
+    def bytes_per_token(self, ratio: float) -> float:
+        """c(r), bytes: what one token of the full pool costs with its share of the SWA pool (seed, pool layout)."""
+        return self.full_bytes + self.draft_bytes + ratio * self.swa_bytes
+
+    def capacity(self, ratio: float, budget: int) -> int:
+        """T(r) = B / c(r), tokens in the full pool."""
+        return int(budget / self.bytes_per_token(ratio))
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How one engine schedules: page size, prefill chunk, most running requests."""
+
+    page: int
+    chunk: int
+    running: int
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of the pair, as the spec spells it."""
+
+    ratio: str
+    max_total_tokens: int
+
+    @property
+    def swa_tokens(self) -> int:
+        """Tokens in the SWA pool."""
+        return round(float(self.ratio) * SCALE) * self.max_total_tokens // SCALE
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The coupled pair."""
+
+    islands: Half
+    stock: Half
+
+
+def hold(window: int, page: int, *, islands: bool) -> int:
+    """SWA tokens that one decoding request pins."""
+    return (window + page) * (1 if islands else 2)
+
+
+def floor(window: int, serving: Serving, *, islands: bool) -> int:
+    """The smallest SWA pool in which N requests run: cp + N * hold (68,608 at w 1,024, p 64, cp 16,384, N 48)."""
+    return serving.chunk + serving.running * hold(window, serving.page, islands=islands)
+
+
+def bound(half: Half, window: int, serving: Serving, *, islands: bool) -> int:
+    """How many running requests the SWA pool of a half can hold beside one chunk in flight, at most N."""
+    room = max(0, half.swa_tokens - serving.chunk)
+    return min(serving.running, room // hold(window, serving.page, islands=islands))
+
+
+def spell(ratio: float) -> str:
+    """The one spelling of a ratio: rounded up to four decimals, no trailing zero ("0.17")."""
+    return f"{min(SCALE, math.ceil(ratio * SCALE - 1e-6)) / SCALE:.4f}".rstrip("0").rstrip(".")
+
+
+def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
+    """Both halves for one byte budget: the leanest ratio whose SWA pool holds N requests, 5 % to the safe side.
+
+    From r * T(r) >= floor and T(r) = B / (F + r S): r = floor * F / (B - floor * S) with F = full + draft and S = SWA
+    bytes per token. ValueError (one sentence with the budget to use) when no ratio up to 1 does.
+    """
+    return Halves(*(_derive(geometry, serving, budget, islands=islands) for islands in (True, False)))
+
+
+def _derive(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:
+    need = floor(geometry.window, serving, islands=islands)
+    flat = geometry.full_bytes + geometry.draft_bytes
+    least = need * (flat + geometry.swa_bytes) + serving.page * (
+        flat + geometry.swa_bytes
+    )  # at ratio 1, a page to spare
+    if budget < least:
+        raise ValueError(
+            f"geometry.kvBudgetBytes {budget} is too small for {serving.running} running requests "
+            f"{'with' if islands else 'without'} islands: use at least {least}, or a smaller engine.maxRunningRequests"
+        )
+    exact = need * flat / (budget - need * geometry.swa_bytes)
+    ratio = spell(min(1.0, exact * MARGIN))
+    while True:
+        tokens = geometry.capacity(float(ratio), budget) // serving.page * serving.page
+        half = Half(ratio, tokens)
+        if half.swa_tokens >= need or ratio == "1":
+            return half
+        ratio = spell(float(ratio) + 1 / SCALE)  # a page rounded off can cost the last token of the floor
