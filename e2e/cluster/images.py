@@ -1,0 +1,253 @@
+"""The node's images: built here, kept as archives in the cache, named by what they are made of. No registry."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import apt
+from .errors import ClusterError
+from .paths import CHECKOUT, cache, content_key, need_space
+from .progress import locked, say, step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERNAL = "localhost/radix-islands"
+SUITE = "bookworm"
+# libnuma: SGLang's CPU kernels; python3-venv: the Dockerfile makes virtual environments, as python:3.11 could too.
+BASE_PACKAGES = ("python3", "python3-venv", "libnuma1", "ca-certificates")
+BASE_EXCLUDES = ("doc", "man", "locale", "info")
+LOCKS = tuple(CHECKOUT / "locks" / name for name in ("build.txt", "operator.txt"))
+SOURCES = ("operator/island_operator", "engine/island_engine")
+DOCKERFILE = CHECKOUT / "Dockerfile"
+GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image that the node holds."""
+
+    repository: str
+    tag: str  # what pods name
+    key: str  # of its contents
+    build: Callable[[Image], None]  # writes `archive`
+
+    @property
+    def ref(self) -> str:
+        """The reference that pods name."""
+        return f"{self.repository}:{self.tag}"
+
+    @property
+    def keyed(self) -> str:
+        """The reference that no other content has."""
+        return f"{self.repository}:{self.key}"
+
+    @property
+    def archive(self) -> Path:
+        """The image as a docker-archive."""
+        return images_directory() / f"{self.repository.rsplit('/', 1)[1]}-{self.key}.tar"
+
+
+def images_directory() -> Path:
+    """Archives, the base and buildah's storage."""
+    return cache() / "images"
+
+
+def internal(binaries: Path) -> dict[str, Image]:
+    """The images without which no pod runs (pause) and no name resolves (coredns)."""
+    found = {}
+    for name, arguments in {"pause": ["/pause"], "coredns": ["/coredns"]}.items():
+        binary = binaries / name
+        key = content_key([binaries.name, name])
+
+        def build(image: Image, binary: Path = binary, arguments: list[str] = arguments) -> None:
+            write_archive(image.archive, image.keyed, binary, arguments)
+
+        found[name] = Image(f"{INTERNAL}/{name}", key, key, build)
+    return found
+
+
+def ours() -> list[Image]:
+    """The two images of this project, of this checkout's contents; IMAGE_PREFIX renames them."""
+    prefix = os.environ.get("IMAGE_PREFIX") or INTERNAL
+    key = source_key()
+    return [Image(f"{prefix}/{name}", "dev", key, _build_from_dockerfile) for name in ("operator", "engine-cpu")]
+
+
+def source_files() -> list[Path]:
+    """What the Dockerfile copies, in a fixed order."""
+    files = [CHECKOUT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
+    for directory in SOURCES:
+        found = (CHECKOUT / directory).rglob("*")
+        files += sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    return [DOCKERFILE, *LOCKS, *files]
+
+
+def source_key() -> str:
+    """The content key of both images: every file that goes in, by name and bytes, and the base."""
+    parts: list[str | Path] = [base_key()]
+    for path in source_files():
+        parts += [str(path.relative_to(CHECKOUT)), path]
+    return content_key(parts)
+
+
+def base_key() -> str:
+    """The content key of the Debian base."""
+    return content_key([SUITE, *BASE_PACKAGES, *BASE_EXCLUDES])
+
+
+def ensure(wanted: list[Image]) -> None:
+    """Build the archives that are missing, one process on the machine at a time."""
+    if all(image.archive.exists() for image in wanted):
+        return
+    with locked(images_directory() / ".lock", "container images"):
+        for image in wanted:
+            if not image.archive.exists():
+                image.build(image)
+                for old in images_directory().glob(f"{image.archive.name.removesuffix(image.key + '.tar')}*.tar"):
+                    if old != image.archive:
+                        old.unlink()
+
+
+def write_archive(target: Path, ref: str, program: Path, entrypoint: list[str]) -> None:
+    """A docker-archive of one layer that holds one static program, at the path that `entrypoint` begins with."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo(entrypoint[0].lstrip("/"))
+        entry.size, entry.mode = program.stat().st_size, 0o755
+        with program.open("rb") as data:
+            tar.addfile(entry, data)
+    diff = hashlib.sha256(layer.getbuffer()).hexdigest()
+    config = json.dumps(
+        {
+            "architecture": GO_ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": {"Entrypoint": entrypoint},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]},
+        }
+    ).encode()
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [ref], "Layers": ["layer.tar"]}]).encode()
+    fresh = target.with_suffix(".new")
+    with tarfile.open(fresh, "w") as tar:
+        for member, content in ((name, config), ("manifest.json", manifest), ("layer.tar", layer.getvalue())):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    fresh.rename(target)
+
+
+def _run(command: list[str], what: str, **kwargs: str | Path) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=kwargs.get("cwd"),
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()
+        say(said[-4000:])
+        raise ClusterError(f"{what} failed: {said.splitlines()[-1] if said else f'exit {done.returncode}'}")
+
+
+def _buildah(*args: str) -> list[str]:
+    home = images_directory()
+    storage = ["--root", str(home / "store"), "--runroot", str(home / "run"), "--storage-driver", "overlay"]
+    return ["buildah", *storage, *args]
+
+
+def base() -> str:
+    """The reference, in buildah's storage, of a Debian base made from packages; made when missing."""
+    ref = f"{INTERNAL}/base:{base_key()}"
+    tar = images_directory() / f"debian-{base_key()}.tar"
+    if not tar.exists():
+        need_space(tar, 2, "a Debian base for the images")
+        sources = [
+            str(path)
+            for path in (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d/debian.sources"))
+            if path.exists() and SUITE in path.read_text()
+        ]
+        fresh = tar.with_suffix(".new.tar")
+        options = [f"--include={','.join(BASE_PACKAGES)}"]
+        options += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in BASE_EXCLUDES]
+        with step(f"making a Debian {SUITE} base from packages", "about 1 min, once per machine"):
+            _run(
+                ["mmdebstrap", "--quiet", "--variant=minbase", *options, SUITE, str(fresh), *sources],
+                "mmdebstrap",
+            )
+        fresh.rename(tar)
+    if subprocess.run(_buildah("inspect", "--type", "image", ref), capture_output=True, check=False).returncode:
+        with step("unpacking the Debian base"), tempfile.TemporaryDirectory(dir=images_directory()) as scratch:
+            (Path(scratch) / "base.tar").hardlink_to(tar)
+            (Path(scratch) / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
+            _run(_buildah("bud", "--isolation", "chroot", "-t", ref, scratch), "unpacking the Debian base")
+    return ref
+
+
+def wheelhouse() -> Path:
+    """The wheels that the locks name, downloaded with this machine's own pip settings; verified by hash again where
+    they are installed.
+    """
+    target = cache() / "wheels" / content_key(LOCKS)
+    if not target.exists():
+        fresh = Path(tempfile.mkdtemp(dir=cache(), prefix="wheels."))
+        with step("downloading the operator's Python packages", "about 20 s, once per lock"):
+            pip = cache() / "tools" / "pip"
+            if not (pip / "bin" / "pip").exists():
+                _run([sys.executable, "-m", "venv", str(pip)], "python3 -m venv")
+            options = ["--only-binary=:all:", "--python-version", "3.11", "--no-deps", "--require-hashes"]
+            for lock in LOCKS:
+                command = [str(pip / "bin" / "pip"), "download", "-q", "--disable-pip-version-check", *options]
+                _run([*command, "-d", str(fresh), "-r", str(lock)], f"pip download -r {lock.name}")
+        fresh.chmod(0o755)
+        target.parent.mkdir(exist_ok=True)
+        shutil.rmtree(target.parent)
+        target.parent.mkdir()
+        fresh.rename(target)
+    return target
+
+
+def _build_from_dockerfile(image: Image) -> None:
+    apt.ensure(apt.IMAGES)
+    need_space(images_directory(), 3, "building container images")
+    images_directory().mkdir(parents=True, exist_ok=True)
+    target = image.repository.rsplit("/", 1)[1]
+    base_ref, wheels = base(), wheelhouse()
+    with (
+        step(f"building image {image.ref}", "about 30 s"),
+        tempfile.TemporaryDirectory(dir=images_directory(), prefix="context.") as scratch,
+    ):
+        context = Path(scratch)
+        for path in source_files():  # a copy: sources may change while a build reads them
+            copy = context / path.relative_to(CHECKOUT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+        arguments = [
+            f"--build-arg={setting}" for setting in (f"BASE={base_ref}", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels")
+        ]
+        options = ["--isolation=chroot", "--pull-never", "--network=host", "--layers", "--format=docker"]
+        options += [f"--volume={wheels}:/wheels:ro"]
+        _run(
+            _buildah("bud", *options, *arguments, f"--target={target}", f"--tag={image.keyed}", str(context)),
+            f"building {image.ref}",
+        )
+        fresh = image.archive.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
+        fresh.rename(image.archive)
+    say(f"built {image.ref}: {image.archive.stat().st_size / 2**20:.0f} MiB unpacked")
