@@ -1,0 +1,105 @@
+"""What the watches told us, by parent: never newer than the API server, maybe older. Reconcile is level-triggered."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from island_operator.cluster.kinds import INSTANCE, PARENT
+from island_operator.core.model import Snapshot
+
+if TYPE_CHECKING:
+    from island_operator.cluster.protocol import Listing
+    from island_operator.core.model import Object
+
+
+class Key(NamedTuple):
+    """Names one InferenceService."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def key_of(kind: str, obj: Object) -> Key | None:
+    """The InferenceService an object is or belongs to by label; None: to none of ours."""
+    meta = obj["metadata"]
+    name = meta["name"] if kind == PARENT else (meta.get("labels") or {}).get(INSTANCE)
+    return Key(meta["namespace"], name) if name else None
+
+
+class Cache:
+    """Per key, one shelf of objects by (kind, name), the InferenceService itself among them.
+
+    managedFields are dropped: nobody reads them, and they are half of many an object.
+    """
+
+    def __init__(self) -> None:
+        self._shelves: defaultdict[Key, dict[tuple[str, str], Object]] = defaultdict(dict)
+
+    def put(self, kind: str, obj: Object) -> Key | None:
+        """Keep the newer of what we hold and what comes. Returns the key to reconcile; None when nothing is new.
+
+        The answers to our own writes come here too, so their echo on the watch wakes nobody.
+        """
+        if (key := key_of(kind, obj)) is None:
+            return None
+        meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+        shelf = self._shelves[key]
+        held = shelf.get((kind, meta["name"]))
+        if held is not None and held["metadata"]["uid"] == meta["uid"] and _version(held) >= _version(obj):
+            return None
+        shelf[kind, meta["name"]] = {**obj, "kind": kind, "metadata": meta}
+        return key
+
+    def drop(self, kind: str, obj: Object) -> Key | None:
+        """It is gone. Returns the key to reconcile; None when we hold another of that name, or none."""
+        if (key := key_of(kind, obj)) is None or (shelf := self._shelves.get(key)) is None:
+            return None
+        held = shelf.get((kind, obj["metadata"]["name"]))
+        if held is None or held["metadata"]["uid"] != obj["metadata"]["uid"]:
+            return None
+        del shelf[kind, obj["metadata"]["name"]]
+        if not shelf:
+            del self._shelves[key]
+        return key
+
+    def sweep(self, kind: str, listing: Listing) -> set[Key]:
+        """A full list of a kind corrects what we hold. Returns the keys it changed.
+
+        kopf tells nothing of an object that vanished between two of its watches: only this does.
+        """
+        alive = {obj["metadata"]["uid"] for obj in listing.items}
+        gone = [
+            obj
+            for shelf in self._shelves.values()
+            for obj in shelf.values()
+            # newer than the list: made after it was taken, so its absence there says nothing
+            if obj["kind"] == kind and obj["metadata"]["uid"] not in alive and _version(obj) <= listing.version
+        ]
+        changed = [self.put(kind, obj) for obj in listing.items] + [self.drop(kind, obj) for obj in gone]
+        return {key for key in changed if key is not None}
+
+    def parent(self, key: Key) -> Object | None:
+        """The InferenceService itself."""
+        return self._shelves.get(key, {}).get((PARENT, key.name))
+
+    def snapshot(self, key: Key) -> Snapshot | None:
+        """What a reconcile sees; None when the InferenceService is gone."""
+        if (parent := self.parent(key)) is None:
+            return None
+        return Snapshot(parent, tuple(obj for obj in self._shelves[key].values() if obj["kind"] != PARENT))
+
+    def parents(self) -> list[Object]:
+        """Every InferenceService we know of."""
+        return [parent for key in self._shelves if (parent := self.parent(key)) is not None]
+
+    def phases(self) -> Counter[str]:
+        """How many InferenceServices are in each phase; Unknown before the first status."""
+        return Counter(str((parent.get("status") or {}).get("phase", "Unknown")) for parent in self.parents())
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

@@ -1,0 +1,194 @@
+"""The adapter: kubernetes.aio's REST client with plain dicts. No generated model is ever imported (memory, drift)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import aiohttp
+import yaml
+from kubernetes.aio import client, config
+
+from island_operator.cluster.kinds import CHILDREN, FIELD_MANAGER, INSTANCE, KINDS, PARENT
+from island_operator.cluster.merge import difference
+from island_operator.cluster.protocol import ApiError, Credentials, Listing, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from island_operator.core.model import Object
+
+TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
+LONGEST_REFUSAL = 600  # characters of the API server's own sentence that we keep
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+
+
+class KubernetesCluster:
+    """One API server. `observe(verb, kind, status)` is told of every request (status 0: no answer)."""
+
+    def __init__(self, configuration: Any, observe: Callable[[str, str, int], None], scratch: Any) -> None:
+        self._configuration, self._observe, self._scratch = configuration, observe, scratch
+        self._api = client.ApiClient(configuration)
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str | None = None, observe: Callable[[str, str, int], None] = lambda *_: None
+    ) -> KubernetesCluster:
+        """From a kubeconfig file: the one given, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+
+        Raises ValueError (one sentence) when none of them can be used.
+        """
+        configuration = client.Configuration()
+        scratch = tempfile.TemporaryDirectory(prefix="island-operator-")  # inline certificates become files here
+        file = kubeconfig or os.environ.get("KUBECONFIG")
+        try:
+            if not file and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                config.load_incluster_config(client_configuration=configuration)
+            else:
+                await config.load_kube_config(
+                    file, client_configuration=configuration, persist_config=False, temp_file_path=scratch.name
+                )
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+            scratch.cleanup()
+            source, why = file or "the service account or ~/.kube/config", " ".join(str(error).split())
+            raise ValueError(f"no cluster from {source}: {why}; give a kubeconfig with --kubeconfig") from error
+        return cls(configuration, observe, scratch)
+
+    async def list(self, kind: str, namespace: str | None = None) -> Listing:
+        """From the API server's watch cache (resourceVersion=0), which costs it nothing."""
+        query = {"resourceVersion": "0", **({"labelSelector": INSTANCE} if kind in CHILDREN else {})}
+        found = await self._call("list", kind, namespace, query=query)
+        items = ({"apiVersion": KINDS[kind].api_version, "kind": kind, **item} for item in found["items"])
+        return Listing(tuple(items), int(found["metadata"]["resourceVersion"]))
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """One object, or None."""
+        try:
+            return await self._call("get", kind, namespace, name)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def apply(self, wanted: Object) -> Object:
+        """Server-side apply, by force: what we say is ours."""
+        meta, query = wanted["metadata"], {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._call(
+            "apply", wanted["kind"], meta["namespace"], meta["name"], body=wanted, query=query, content=APPLY
+        )
+
+    async def patch_status(self, parent: Object, status: Object) -> Object:
+        """A minimal merge patch. The resourceVersion makes it conditional: a stale decision is never recorded."""
+        meta = parent["metadata"]
+        body = {
+            "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "status": difference(parent.get("status") or {}, status),
+        }
+        query = {"fieldManager": f"{FIELD_MANAGER}-status"}
+        return await self._call(
+            "patch", PARENT, meta["namespace"], meta["name"], "status", body=body, query=query, content=MERGE
+        )
+
+    async def patch(self, kind: str, namespace: str, name: str, body: Object) -> Object:
+        """A merge patch of the object itself."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._call("patch", kind, namespace, name, body=body, query=query, content=MERGE)
+
+    async def create(self, body: Object) -> Object:
+        """POST."""
+        return await self._call("create", body["kind"], body["metadata"]["namespace"], body=body)
+
+    async def replace(self, body: Object) -> Object:
+        """PUT, guarded by the resourceVersion in the body."""
+        meta = body["metadata"]
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._call("update", body["kind"], meta["namespace"], meta["name"], body=body, query=query)
+
+    async def delete(self, child: Object) -> None:
+        """Background propagation; a child of the same name but another uid is left alone."""
+        meta = child["metadata"]
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+        try:
+            await self._call("delete", child["kind"], meta["namespace"], meta["name"], body=body)
+        except ApiError as error:
+            if error.status not in {404, 409}:
+                raise
+
+    async def credentials(self) -> Credentials:
+        """What kopf needs to open its own connections; read anew, because service account tokens are rotated."""
+        given, token = self._configuration, await self._token()
+        return Credentials(
+            server=given.host,
+            ca_path=given.ssl_ca_cert or None,
+            certificate_path=given.cert_file or None,
+            private_key_path=given.key_file or None,
+            token=token.split(" ", 1)[1] if token else None,
+            insecure=not given.verify_ssl,
+        )
+
+    async def close(self) -> None:
+        """Close the connections and remove the scratch files."""
+        await self._api.close()
+        self._scratch.cleanup()
+
+    async def _token(self) -> str:
+        """`Bearer <token>`, or nothing when a client certificate says who we are."""
+        setting = (await self._configuration.auth_settings()).get("BearerToken") or {}
+        words = str(setting.get("value") or "").split()
+        return f"Bearer {words[-1]}" if words else ""
+
+    async def _call(
+        self,
+        verb: str,
+        kind: str,
+        namespace: str | None,
+        name: str = "",
+        subresource: str = "",
+        *,
+        body: Object | None = None,
+        query: dict[str, str] | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        path = KINDS[kind].path(namespace, name, subresource) + (f"?{urlencode(query)}" if query else "")
+        headers = {"Content-Type": content, "Accept": "application/json", "User-Agent": "radix-islands"}
+        if token := await self._token():
+            headers["Authorization"] = token
+        status = 0
+        try:
+            reply = await self._api.rest_client.request(
+                METHODS[verb], self._configuration.host + path, headers=headers, body=body, _request_timeout=TIMEOUT
+            )
+            raw: bytes = await reply.read()
+            status = reply.status
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{type(error).__name__} {error}".strip()) from error
+        finally:
+            self._observe(verb, f"{kind}/{subresource}" if subresource else kind, status)
+        if status >= 400:
+            raise ApiError(status, _sentence(raw))
+        answer: Object = json.loads(raw)
+        return answer
+
+
+METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "delete": "DELETE",
+    "apply": "PATCH",
+    "patch": "PATCH",
+}
+
+
+def _sentence(raw: bytes) -> str:
+    """The message of a Kubernetes Status, or whatever a proxy said instead; never longer than LONGEST_REFUSAL."""
+    text = raw.decode(errors="replace")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["message"])
+    return " ".join(text.split())[:LONGEST_REFUSAL]

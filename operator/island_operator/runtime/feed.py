@@ -1,0 +1,89 @@
+"""From what the API server tells to keys in the queue: watch events, the first full lists, a sweep now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from island_operator.cluster.cache import Key, key_of
+from island_operator.cluster.kinds import GROUP, PARENT, WATCHED
+from island_operator.cluster.protocol import ApiError, Unreachable
+
+if TYPE_CHECKING:
+    from island_operator.cluster.cache import Cache
+    from island_operator.cluster.protocol import Cluster
+    from island_operator.core.model import Object
+    from island_operator.runtime.queue import Queue
+
+log = logging.getLogger("island_operator.feed")
+
+PAUSE = 2.0  # seconds between attempts to list
+
+
+def is_urgent(parent: Object) -> bool:
+    """A user waits for this: an edit of something that we already serve (the kill switch), or a verb."""
+    meta, observed = parent["metadata"], (parent.get("status") or {}).get("observedGeneration")
+    verbs = any(name.startswith(f"{GROUP}/") for name in meta.get("annotations") or {})
+    return verbs or (observed is not None and observed != meta.get("generation"))
+
+
+class Feed:
+    """Keeps the cache true and the queue fed."""
+
+    def __init__(self, cluster: Cluster, cache: Cache, queue: Queue, namespace: str | None = None) -> None:
+        self._cluster, self._cache, self._queue, self._namespace = cluster, cache, queue, namespace
+        self.primed = False
+
+    def event(self, kind: str, obj: Object, *, deleted: bool) -> None:
+        """One watch event. What we already know, such as the echo of our own write, wakes nobody."""
+        if (key := self._cache.drop(kind, obj) if deleted else self._cache.put(kind, obj)) is not None:
+            self._wake(key)
+            if deleted and kind == PARENT:
+                self._queue.forget(key)
+
+    async def prime(self) -> None:
+        """Fill the cache before the first reconcile, so that none sees half a world. Waits for CRD and rights."""
+        said = ""
+        while not self.primed:
+            try:
+                await self._lists()
+                self.primed = True
+            except (ApiError, Unreachable) as error:
+                if str(error) != said:
+                    log.warning("waiting to list: %s", said := str(error))
+                await asyncio.sleep(PAUSE)
+        for parent in self._cache.parents():
+            if (key := key_of(PARENT, parent)) is not None:
+                self._wake(key)
+        log.info("serving %d InferenceServices", len(self._cache.parents()))
+
+    async def resync(self, every: float) -> None:
+        """Sweep until cancelled. kopf tells nothing of what vanished between two watches."""
+        while True:
+            await asyncio.sleep(every * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, not a secret
+            try:
+                for key in await self._lists():
+                    self._wake(key)
+            except (ApiError, Unreachable) as error:
+                log.warning("resync: %s", error)
+
+    async def _lists(self) -> set[Key]:
+        changed: set[Key] = set()
+        for kind in WATCHED:
+            try:
+                listing = await self._cluster.list(kind, self._namespace)
+            except ApiError as error:
+                hint = (
+                    "; is the CRD installed? (island-operator crd | kubectl apply --server-side -f -)"
+                    if error.status == 404
+                    else ""
+                )
+                raise ApiError(error.status, f"{kind}: {error}{hint}") from error
+            changed |= self._cache.sweep(kind, listing)
+        return changed
+
+    def _wake(self, key: Key) -> None:
+        parent = self._cache.parent(key)
+        self._queue.add(key, urgent=parent is not None and is_urgent(parent))

@@ -1,0 +1,196 @@
+"""One pass over one InferenceService: snapshot -> plan -> only the writes that change something.
+
+Order: what is desired, deletions, status, annotations of verbs carried out. A crash between any two of them is repaired
+by the next pass, because each is computed from what is there and not from what was done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from island_operator.cluster.kinds import PARENT
+from island_operator.cluster.protocol import ApiError
+from island_operator.runtime.faults import blamed, explain
+from island_operator.runtime.queue import Done
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from island_operator.cluster.cache import Cache, Key
+    from island_operator.cluster.protocol import Cluster
+    from island_operator.core.model import Object, Plan, Snapshot
+    from island_operator.runtime.events import Events
+
+log = logging.getLogger("island_operator.reconciler")
+
+
+@dataclass(frozen=True)
+class Core:
+    """The pure decisions that a pass asks for; see core.plan and core.drift."""
+
+    reconcile: Callable[[Snapshot, str], Plan]
+    covers: Callable[[Object, Object], bool]  # (live, want): applying would change nothing
+    cleaned: Callable[[Object, Object], Object | None]  # (live, want): what to PUT where applying cannot remove
+
+
+class NotLeading(Exception):  # noqa: N818 - a state, not a fault
+    """The lease may be another's by now: nothing is written."""
+
+
+class Reconciler:
+    """The queue's work. `leading()` is asked before every write, `recorded(old, new)` told of every status written."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        events: Events,
+        core: Core,
+        *,
+        leading: Callable[[], bool] = lambda: True,
+        recorded: Callable[[Object, Object], None] = lambda _old, _new: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._cache, self._events, self._core = cluster, cache, events, core
+        self._leading, self._recorded, self._clock = leading, recorded, clock
+        # (key, kind, name) -> digest of what we said and the resourceVersion that stayed the same: another spelling of
+        # the same, or a field that the schema prunes
+        self._settled: dict[Key, dict[tuple[str, str], tuple[str, str]]] = {}
+
+    def forget(self, key: Key) -> None:
+        """The InferenceService is gone."""
+        self._settled.pop(key, None)
+
+    async def __call__(self, key: Key) -> Done:
+        """One pass. Raises what the queue should try again."""
+        snapshot = self._cache.snapshot(key)
+        if snapshot is None:
+            self.forget(key)
+            return Done()
+        if snapshot.parent["metadata"].get("deletionTimestamp"):
+            return Done()  # ownerReferences: the garbage collector has the rest
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            plan = self._core.reconcile(snapshot, now)
+        except Exception as error:
+            await self._blame(key, snapshot.parent, *explain(error), now)
+            raise
+        try:
+            wrote = await self._carry_out(key, snapshot, plan)
+        except ApiError as error:
+            if error.status in {404, 409}:  # deleted or edited meanwhile: no error, but we decided on old news
+                await self._refresh(key, snapshot.parent)
+                if error.status == 409 or self._cache.parent(key) is None:
+                    return Done(wrote=True)
+            if error.refused:
+                await self._blame(key, snapshot.parent, "ApplyRefused", str(error), now)
+            raise
+        return Done(plan.requeue_after, wrote)
+
+    async def _carry_out(self, key: Key, snapshot: Snapshot, plan: Plan) -> bool:
+        wrote = False
+        for want in plan.desired:
+            wrote |= await self._ensure(key, want, snapshot.child(want["kind"], want["metadata"]["name"]))
+        for child in plan.delete:
+            wrote |= await self._delete(child)
+        if await self._status(key, snapshot.parent, _without_nulls(plan.status)):
+            wrote = True
+            for event in plan.events:
+                self._events.emit(snapshot.parent, event)
+        return await self._clear(snapshot.parent, plan.clear_annotations) or wrote
+
+    async def _ensure(self, key: Key, want: Object, live: Object | None) -> bool:
+        """Apply unless the live object already says all of it."""
+        slot = (want["kind"], want["metadata"]["name"])
+        if live is not None:
+            if live["metadata"].get("deletionTimestamp") or self._core.covers(live, want):
+                return False
+            if self._is_settled(key, slot, want, live):
+                return False
+        self._fence()
+        try:
+            clean = self._core.cleaned(live, want) if live is not None else None
+            got = await (self._cluster.apply(want) if clean is None else self._cluster.replace(clean))
+        except ApiError as error:
+            raise ApiError(error.status, f"{slot[0]} {slot[1]}: {error}") from error
+        self._cache.put(slot[0], got)
+        return self._settle(key, slot, want, live, got)
+
+    async def _delete(self, child: Object) -> bool:
+        if child["metadata"].get("deletionTimestamp"):
+            return False
+        self._fence()
+        await self._cluster.delete(child)
+        self._cache.drop(child["kind"], child)
+        return True
+
+    async def _status(self, key: Key, parent: Object, status: Object) -> bool:
+        """Write the status if it differs."""
+        slot = (PARENT, "status")
+        if status == (parent.get("status") or {}) or self._is_settled(key, slot, status, parent):
+            return False
+        self._fence()
+        try:
+            got = await self._cluster.patch_status(parent, status)
+        except ApiError as error:
+            raise ApiError(error.status, f"status: {error}") from error
+        self._cache.put(PARENT, got)
+        if changed := self._settle(key, slot, status, parent, got):
+            self._recorded(parent.get("status") or {}, got.get("status") or {})
+        return changed
+
+    async def _refresh(self, key: Key, parent: Object) -> None:
+        fresh = await self._cluster.get(PARENT, key.namespace, key.name)
+        if fresh is None:
+            self._cache.drop(PARENT, parent)
+        else:
+            self._cache.put(PARENT, fresh)
+
+    async def _clear(self, parent: Object, names: tuple[str, ...]) -> bool:
+        meta = parent["metadata"]
+        done = {name: None for name in names if name in (meta.get("annotations") or {})}
+        if not done:
+            return False
+        self._fence()
+        got = await self._cluster.patch(PARENT, meta["namespace"], meta["name"], {"metadata": {"annotations": done}})
+        self._cache.put(PARENT, got)
+        return True
+
+    async def _blame(self, key: Key, parent: Object, reason: str, message: str, now: str) -> None:
+        """Best effort: the failure itself is what the queue must hear of."""
+        try:
+            await self._status(key, self._cache.parent(key) or parent, blamed(parent, reason, message, now))
+        except ApiError as error:
+            log.warning("%s was not recorded: %s", reason, error)
+
+    def _fence(self) -> None:
+        if not self._leading():
+            raise NotLeading("the lease was not renewed in time")
+
+    def _is_settled(self, key: Key, slot: tuple[str, str], want: Object, live: Object) -> bool:
+        told = self._settled.get(key, {}).get(slot)
+        return told is not None and told == (_digest(want), live["metadata"]["resourceVersion"])
+
+    def _settle(self, key: Key, slot: tuple[str, str], want: Object, live: Object | None, got: Object) -> bool:
+        """Did the write change anything? If not, remember not to say it again."""
+        version = got["metadata"]["resourceVersion"]
+        if live is None or live["metadata"]["resourceVersion"] != version:
+            return True
+        self._settled.setdefault(key, {})[slot] = (_digest(want), version)
+        return False
+
+
+def _digest(want: Object) -> str:
+    return hashlib.sha256(json.dumps(want, sort_keys=True).encode()).hexdigest()
+
+
+def _without_nulls(value: Any) -> Any:
+    """The API server drops nulls from a merge patch: a status that holds them would never compare equal."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, (list, tuple)) else value

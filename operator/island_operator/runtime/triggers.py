@@ -1,0 +1,76 @@
+"""The only module that knows kopf: its watches feed cache and queue. No finalizer, no annotation, no state here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import kopf
+
+from island_operator.cluster.kinds import CHILDREN, INSTANCE, KINDS, WATCHED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from island_operator.cluster.protocol import Credentials
+    from island_operator.runtime.feed import Feed
+
+
+def registry(
+    feed: Feed, credentials: Callable[[], Awaitable[Credentials]], seen: Callable[[str], None]
+) -> kopf.OperatorRegistry:
+    """One handler per watched kind, and our own login: one set of credentials for both clients. `seen(kind)` counts."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        ours = await credentials()
+        return kopf.ConnectionInfo(
+            server=ours.server,
+            ca_path=ours.ca_path,
+            certificate_path=ours.certificate_path,
+            private_key_path=ours.private_key_path,
+            token=ours.token,
+            insecure=ours.insecure,
+        )
+
+    def enqueue(kind: str) -> Callable[..., Awaitable[None]]:
+        async def on_event(event: Any, **_: Any) -> None:
+            seen(kind)
+            feed.event(kind, event["object"], deleted=event["type"] == "DELETED")
+
+        return on_event
+
+    for kind in WATCHED:
+        where = KINDS[kind]
+        labels = {INSTANCE: kopf.PRESENT} if kind in CHILDREN else None
+        kopf.on.event(where.group, where.version, where.plural, registry=handlers, id="enqueue", labels=labels)(
+            enqueue(kind)
+        )
+    return handlers
+
+
+def settings() -> kopf.OperatorSettings:
+    """Child kinds are filtered by the API server; nothing is posted, nothing is scanned, nothing waits long."""
+    given = kopf.OperatorSettings()
+    given.posting.enabled = False
+    given.scanning.disabled = True
+    given.watching.server_timeout, given.watching.chunk_size = 600, 500
+    given.networking.request_timeout, given.networking.connect_timeout = 30, 10
+    given.queueing.idle_timeout, given.queueing.exit_timeout = 0.5, 1.0  # its task per object is gone in half a second
+    for kind in CHILDREN:
+        where = KINDS[kind]
+        given.watching.label_selectors[where.group, where.version, where.plural] = INSTANCE
+    return given
+
+
+async def watch(handlers: kopf.OperatorRegistry, namespace: str | None, started: Callable[[], None]) -> None:
+    """Run kopf until it ends. `started` is called once it has installed its signal handlers, to put ours back.
+
+    At its end kopf waits 5 s for every task born after its start, and cancels it: start all others before.
+    """
+    others = asyncio.all_tasks()
+    where: dict[str, Any] = {"namespaces": [namespace]} if namespace else {"clusterwide": True}
+    tasks = await kopf.spawn_tasks(registry=handlers, settings=settings(), standalone=True, **where)
+    started()
+    await kopf.run_tasks(tasks, ignored=others)

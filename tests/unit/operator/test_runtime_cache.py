@@ -1,0 +1,106 @@
+"""The cache: newest wins whatever the order, echoes wake nobody, a sweep corrects what no watch told."""
+
+import random
+
+import pytest
+
+from island_operator.cluster.cache import Cache, Key
+from island_operator.cluster.kinds import INSTANCE
+from island_operator.cluster.protocol import Listing
+
+KEY = Key("default", "x")
+
+
+def parent(version, uid="p", **status):
+    meta = {"name": "x", "namespace": "default", "uid": uid, "resourceVersion": str(version), "managedFields": [1]}
+    return {"kind": "InferenceService", "metadata": meta, "status": status}
+
+
+def child(version, uid="c", name="x-1", labels=None):
+    labels = {INSTANCE: "x"} if labels is None else labels
+    meta = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
+    return {"kind": "Deployment", "metadata": meta}
+
+
+def held(cache):
+    return {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in cache.snapshot(KEY).children}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_the_order_of_arrival_the_newest_stays(seed):
+    cache, versions = Cache(), [*range(90, 120)]
+    random.Random(seed).shuffle(versions)  # noqa: S311 - repeatable on purpose
+    cache.put("InferenceService", parent(1))
+    woke = [version for version in versions if cache.put("Deployment", child(version)) == KEY]
+    assert held(cache) == {"x-1": "119"}
+    assert woke == [v for n, v in enumerate(versions) if v > max(versions[:n], default=0)], "only news wakes"
+
+
+def test_versions_are_numbers_not_text():
+    cache = Cache()
+    cache.put("InferenceService", parent(999))
+    assert cache.put("InferenceService", parent(1000)) == KEY
+
+
+def test_the_echo_of_our_own_write_wakes_nobody():
+    cache = Cache()
+    cache.put("InferenceService", parent(5, phase="Stable"))
+    assert cache.put("InferenceService", parent(5, phase="Stable")) is None
+
+
+def test_managed_fields_are_dropped_and_the_caller_keeps_its_object():
+    cache, obj = Cache(), parent(1)
+    cache.put("InferenceService", obj)
+    assert "managedFields" not in cache.parent(KEY)["metadata"]
+    assert "managedFields" in obj["metadata"]
+
+
+def test_a_child_without_our_label_is_nobodys():
+    cache = Cache()
+    assert cache.put("Deployment", child(1, labels={})) is None
+    assert cache.put("Deployment", {**child(1), "metadata": {**child(1)["metadata"], "labels": None}}) is None
+
+
+def test_the_deletion_of_an_old_object_does_not_take_its_successor():
+    cache = Cache()
+    cache.put("InferenceService", parent(1))
+    cache.put("Deployment", child(10, uid="new"))
+    assert cache.drop("Deployment", child(9, uid="old")) is None
+    assert held(cache) == {"x-1": "10"}
+    assert cache.drop("Deployment", child(11, uid="new")) == KEY
+    assert cache.snapshot(KEY).children == ()
+
+
+def test_children_without_their_parent_make_no_snapshot():
+    cache = Cache()
+    cache.put("Deployment", child(1))
+    assert cache.snapshot(KEY) is None
+    assert cache.parents() == []
+
+
+def test_a_sweep_finds_what_vanished_what_changed_and_what_is_new():
+    cache = Cache()
+    cache.put("InferenceService", parent(1))
+    for version, name in ((2, "stays"), (3, "vanished"), (4, "changed")):
+        cache.put("Deployment", child(version, uid=name, name=name))
+    listed = (child(2, uid="stays", name="stays"), child(9, uid="changed", name="changed"))
+    assert cache.sweep("Deployment", Listing(listed, 9)) == {KEY}
+    assert held(cache) == {"stays": "2", "changed": "9"}
+    assert cache.sweep("Deployment", Listing(listed, 9)) == set()
+
+
+def test_a_sweep_keeps_what_was_made_after_its_list_was_taken():
+    cache = Cache()
+    cache.put("InferenceService", parent(1))
+    cache.put("Deployment", child(20))
+    assert cache.sweep("Deployment", Listing((), 19)) == set()
+    assert held(cache) == {"x-1": "20"}
+
+
+def test_phases_are_counted():
+    cache = Cache()
+    cache.put("InferenceService", parent(1, phase="Stable"))
+    other = parent(2, uid="q")
+    other["metadata"]["name"] = "y"
+    cache.put("InferenceService", other)
+    assert cache.phases() == {"Stable": 1, "Unknown": 1}

@@ -1,0 +1,159 @@
+"""The chart holds what the code needs: its CRD, exactly its rights, values that are all described."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from support import toy_core
+
+from island_operator.cli.main import as_template, main
+from island_operator.cluster.cache import Cache, Key
+from island_operator.cluster.fake import FakeCluster
+from island_operator.cluster.kinds import KINDS, WATCHED
+from island_operator.core.model import Event, Plan
+from island_operator.runtime.events import Events
+from island_operator.runtime.feed import Feed
+from island_operator.runtime.lease import Lease
+from island_operator.runtime.reconciler import Reconciler
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/radix-islands"
+CRD = ROOT / "crds/inferenceservices.radix-islands.dev.yaml"
+OWNED = ("Deployment", "Service", "Job", "PodDisruptionBudget")
+
+
+def schema():
+    return yaml.safe_load((CHART / "values.schema.json").read_text())
+
+
+def values():
+    return yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_charts_crd_is_the_golden_one_kept_at_uninstall():
+    template = (CHART / "templates/crd.yaml").read_text()
+    assert template == as_template(CRD.read_text()), (
+        "regenerate: island-operator crd --chart > charts/radix-islands/templates/crd.yaml"
+    )
+    rendered = yaml.safe_load("\n".join(line for line in template.splitlines() if "{{" not in line))
+    assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert rendered == yaml.safe_load(CRD.read_text())
+
+
+def test_crd_prints_the_golden_file(capsys):
+    assert main(["crd"]) == 0
+    assert capsys.readouterr().out == CRD.read_text()
+
+
+def granted():
+    """(group, resource, verb) of every rule."""
+    text = (CHART / "templates/rbac.yaml").read_text()
+    plain = "\n".join(line for line in text.splitlines() if "{{" not in line)
+    return {
+        (group, resource, verb)
+        for document in yaml.safe_load_all(plain)
+        for rule in document.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+async def used():
+    """Every request that the parts send, from start to release."""
+    cluster, cache = FakeCluster(), Cache()
+    cluster.put(toy_core.resource(**{"radix-islands.dev/retry": "1"}))
+    child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+    goes = [cluster.put({"kind": kind, "metadata": {**child, "name": f"{kind.lower()}-goes"}}) for kind in OWNED]
+    cluster.put({"kind": "Deployment", "metadata": {**child, "name": "tampered"}, "spec": {"coupled": 1}})
+
+    def reconcile(snapshot, now):
+        makes = [{"kind": kind, "metadata": {**child, "name": "made"}, "spec": {}} for kind in OWNED]
+        tampered = {"kind": "Deployment", "metadata": {**child, "name": "tampered"}, "spec": {}}
+        return Plan((*makes, tampered), tuple(goes), {"phase": "P"}, (), None, ("radix-islands.dev/retry",))
+
+    lease = Lease(cluster, "me", "system")
+    await lease.take()
+    await lease._try()
+
+    class Inbox:
+        def add(self, key, *, urgent=False):
+            pass
+
+    await Feed(cluster, cache, Inbox()).prime()
+    reconciler = Reconciler(cluster, cache, None, toy_core.core(reconcile))
+    cluster.put(toy_core.resource(image="edited", **{"radix-islands.dev/retry": "1"}))
+    for _ in range(3):  # the first one is on old news: it reads the object again
+        await reconciler(Key("default", "x"))
+    for _ in range(2):
+        events = Events(cluster, "me")
+        await events._post(cluster.objects["InferenceService", "default", "x"]["metadata"], Event("Normal", "A", "b"))
+    await lease.release()
+    return cluster.calls
+
+
+async def test_the_chart_grants_exactly_what_the_code_asks_for():
+    asked = {(KINDS[kind].group, KINDS[kind].plural, "watch") for kind in WATCHED}  # kopf's, as triggers.py registers
+    for verb, what, _ in await used():
+        kind, _, subresource = what.partition("/")
+        asked.add((KINDS[kind].group, KINDS[kind].plural + (f"/{subresource}" if subresource else ""), verb))
+    asked.add(("radix-islands.dev", "inferenceservices/finalizers", "update"))  # blockOwnerDeletion on the children
+    assert granted() == asked
+
+
+def test_every_value_is_described_and_every_default_is_valid():
+    jsonschema.validate(values(), schema())
+
+    def keys(given, prefix=""):
+        for name, value in given.items():
+            yield prefix + name
+            if isinstance(value, dict) and name not in {"resources", "limits", "requests"}:
+                yield from keys(value, f"{prefix}{name}.")
+
+    def properties(node, prefix=""):
+        for name, inner in node.get("properties", {}).items():
+            yield prefix + name
+            yield from properties(inner, f"{prefix}{name}.")
+
+    assert set(keys(values())) == set(properties(schema())) - {"global"}
+
+
+def test_every_value_is_used_and_every_used_one_exists():
+    text = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
+    used_values = set(re.findall(r"\.Values\.([A-Za-z.]+)", text))
+    for name in used_values:
+        node = values()
+        for part in name.split("."):
+            assert part in node, f".Values.{name}"
+            node = node[part]
+    tops = {name.split(".")[0] for name in used_values}
+    assert tops == set(values())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"replica": 2}, {"image": {"repository": ""}}, {"port": 80}, {"replicas": 0}, {"logFormat": "xml"}]
+)
+def test_values_that_nobody_reads_are_refused(wrong):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**values(), **wrong}, schema())
+
+
+def test_the_pod_is_restricted():
+    text = (CHART / "templates/deployment.yaml").read_text()
+    plain = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
+    pod = plain["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)

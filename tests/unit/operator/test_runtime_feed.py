@@ -1,0 +1,140 @@
+"""From the API server to the queue: waiting for the CRD, urgent edits, and what no watch tells."""
+
+import asyncio
+import contextlib
+
+from support import toy_core
+from support.virtual_time import virtually
+
+from island_operator.cluster.cache import Cache, Key
+from island_operator.cluster.fake import FakeCluster
+from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.runtime.feed import Feed, is_urgent
+
+KEY = Key("default", "x")
+
+
+class Inbox:
+    def __init__(self):
+        self.added, self.forgotten = [], []
+
+    def add(self, key, *, urgent=False):
+        self.added.append((key.name, urgent))
+
+    def forget(self, key):
+        self.forgotten.append(key.name)
+
+
+def feed():
+    cluster, cache, inbox = FakeCluster(), Cache(), Inbox()
+    return Feed(cluster, cache, inbox), cluster, cache, inbox
+
+
+def served(cluster, name, observed):
+    return cluster.put({**toy_core.resource(name), "status": {"observedGeneration": observed}})
+
+
+def test_prime_waits_for_the_crd_and_for_an_answer_then_wakes_every_resource():
+    async def story():
+        it, cluster, _, inbox = feed()
+        errors = [ApiError(403, "forbidden"), Unreachable("refused"), ApiError(404, "not found"), ApiError(404, "no")]
+
+        def fault(verb, kind):
+            if errors and kind == "InferenceService":
+                raise errors.pop()
+
+        cluster.fault = fault
+        served(cluster, "calm", 1)
+        served(cluster, "edited while we were away", 0)
+        cluster.put(toy_core.resource("new"))
+        await it.prime()
+        assert it.primed
+        assert sorted(inbox.added) == [("calm", False), ("edited while we were away", True), ("new", False)]
+        return asyncio.get_running_loop().time()
+
+    assert virtually(story()) == 8
+
+
+def test_prime_names_the_missing_crd(caplog):
+    async def story():
+        it, cluster, _, _ = feed()
+        left = [2]
+
+        def fault(verb, kind):
+            if left[0]:
+                left[0] -= 1
+                raise ApiError(404, "the server could not find the requested resource")
+
+        cluster.fault = fault
+        await it.prime()
+
+    virtually(story())
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        "waiting to list: InferenceService: the server could not find the requested resource; "
+        "is the CRD installed? (island-operator crd | kubectl apply --server-side -f -)"
+    ]
+
+
+async def test_events_wake_their_parent_and_echoes_nobody():
+    it, cluster, _, inbox = feed()
+    parent = cluster.put(toy_core.resource())
+    pod = cluster.put({"kind": "Pod", "metadata": {"name": "x-1", "namespace": "default", "labels": {}}})
+    pod["metadata"]["labels"] = {"radix-islands.dev/instance": "x"}
+    for _ in range(2):
+        it.event("InferenceService", parent, deleted=False)
+        it.event("Pod", pod, deleted=False)
+    it.event("Pod", pod, deleted=True)
+    it.event("Pod", pod, deleted=True)
+    assert inbox.added == [("x", False)] * 3
+
+
+async def test_a_deleted_resource_is_forgotten():
+    it, cluster, cache, inbox = feed()
+    parent = cluster.put(toy_core.resource())
+    it.event("InferenceService", parent, deleted=False)
+    it.event("InferenceService", parent, deleted=True)
+    assert inbox.forgotten == ["x"]
+    assert cache.snapshot(KEY) is None
+
+
+def test_edits_of_what_is_served_and_verbs_are_urgent_a_new_resource_is_not():
+    def parent(generation, observed=None, **annotations):
+        status = {} if observed is None else {"observedGeneration": observed}
+        return {"metadata": {"generation": generation, "annotations": annotations}, "status": status}
+
+    assert not is_urgent(parent(1))
+    assert not is_urgent(parent(3, 3))
+    assert is_urgent(parent(4, 3))
+    assert is_urgent(parent(3, 3, **{"radix-islands.dev/abort": "now"}))
+    assert not is_urgent(parent(3, 3, **{"kubectl.kubernetes.io/last-applied-configuration": "{}"}))
+    assert not is_urgent({"metadata": {"generation": 1, "annotations": None}, "status": None})
+
+
+def test_the_sweep_finds_what_vanished_between_two_watches_and_survives_an_outage():
+    async def story():
+        it, cluster, cache, inbox = feed()
+        cluster.put(toy_core.resource())
+        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+        cluster.put({"kind": "Deployment", "metadata": child})
+        await it.prime()
+        inbox.added.clear()
+        task = asyncio.create_task(it.resync(100))
+        await asyncio.sleep(350)
+        assert inbox.added == []
+        cluster.remove("Deployment", "default", "x")
+        outage = [True]
+
+        def fault(verb, kind):
+            if outage and verb == "list":
+                outage.clear()
+                raise Unreachable("refused")
+
+        cluster.fault = fault
+        await asyncio.sleep(250)
+        assert inbox.added == [("x", False)]
+        assert cache.snapshot(KEY).children == ()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    virtually(story())

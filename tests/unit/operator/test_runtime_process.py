@@ -1,0 +1,164 @@
+"""What surrounds the work: probes, metrics, logs, the command line, kopf's settings."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections import Counter
+
+import aiohttp
+import pytest
+
+from island_operator.cli.main import main
+from island_operator.cluster.kinds import CHILDREN, KINDS, WATCHED
+from island_operator.cluster.protocol import Credentials
+from island_operator.runtime import health, triggers
+from island_operator.runtime.logs import JsonFormatter, TextFormatter, about
+from island_operator.runtime.metrics import Metrics
+
+
+async def test_probes_say_what_is_wrong():
+    state = {"stalled": 0.0, "missing": "the cache is not filled yet"}
+
+    async def get(path):
+        async with session.get(f"http://127.0.0.1:{port}{path}") as reply:
+            return reply.status, (await reply.text()).strip()
+
+    async with (
+        health.serving(0, lambda: state["stalled"], lambda: state["missing"], lambda: b"m 1\n") as port,
+        aiohttp.ClientSession() as session,
+    ):
+        assert await get("/healthz") == (200, "ok")
+        assert await get("/readyz") == (503, "the cache is not filled yet")
+        assert await get("/metrics") == (200, "m 1")
+        state.update(stalled=121.0, missing="")
+        assert await get("/healthz") == (503, "no pass ended for 121 s")
+        assert await get("/readyz") == (200, "ok")
+
+
+def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
+    metrics = Metrics()
+    metrics.bind(lambda: Counter(Stable=2, Gating=1), lambda: 3, lambda: True, lambda: 4)
+    rolled = {"conditions": [{"type": "RolledBack", "status": "True"}]}
+    failed = {"gate": {"verdict": "FAIL", "job": "g1"}}
+    metrics.recorded({}, failed)
+    metrics.recorded(failed, {**failed, "phase": "Stable", **rolled})
+    metrics.recorded({**failed, **rolled}, {"gate": {"verdict": "FAIL", "job": "g2"}, **rolled})
+    metrics.requested("apply", "Deployment", 200)
+    metrics.requested("list", "Pod", 403)
+    metrics.requested("update", "Lease", 200)
+    metrics.finished("error", 0.1)
+    metrics.waited(0.2)
+    metrics.seen("Pod")
+    lines = metrics.render().decode().splitlines()
+    for line in (
+        'island_operator_gate_results_total{verdict="FAIL"} 2.0',
+        "island_operator_rollbacks_total 1.0",
+        'island_operator_api_writes_total{kind="Deployment",verb="apply"} 1.0',
+        'island_operator_api_errors_total{code="403"} 1.0',
+        'island_operator_reconciles_total{result="error"} 1.0',
+        'island_operator_reconciles_total{result="success"} 0.0',
+        'island_operator_phase{phase="Gating"} 1.0',
+        'island_operator_phase{phase="Stable"} 2.0',
+        "island_operator_queue_depth 3.0",
+        "island_operator_leading 1.0",
+        "island_operator_events_dropped 4.0",
+        'island_operator_watch_events_total{kind="Pod"} 1.0',
+    ):
+        assert line in lines
+    assert not [line for line in lines if '"Lease"' in line]
+
+
+def test_every_log_line_is_one_json_object_that_names_its_resource():
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, "two\nlines %s", ("é",), None)
+    with about("default/x"):
+        line = JsonFormatter().format(record)
+        assert "[default/x] two" in TextFormatter().format(record)
+    assert "\n" not in line
+    told = json.loads(line)
+    assert (told["level"], told["resource"], told["message"]) == ("warning", "default/x", "two\nlines é")
+    assert "resource" not in json.loads(JsonFormatter().format(record))
+
+
+def test_a_traceback_stays_in_its_line():
+    try:
+        raise ValueError("why")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "f", 1, "failed", (), sys.exc_info())
+    assert "ValueError: why" in json.loads(JsonFormatter().format(record))["error"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["run", "--port", "70000"], "'70000' is not a port: use 0 to 65535"),
+        (["run", "--workers", "0"], "'0' is not a count: use 1 or more"),
+        (["run", "--log-format", "xml"], "invalid choice: 'xml'"),
+        ([], "the following arguments are required: run|crd"),
+    ],
+)
+def test_bad_flags_are_refused_with_2_and_a_sentence(argv, sentence, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(argv)
+    assert exit_.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_missing_kubeconfig_is_refused_with_2_and_a_sentence():
+    command = [sys.executable, "-m", "island_operator.cli.main", "run", "--kubeconfig", "/nowhere", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("island-operator: no cluster from /nowhere: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["crd"]])
+def test_help_shows_an_example(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert "\nexample" in capsys.readouterr().out
+
+
+def test_help_loads_neither_kopf_nor_a_kubernetes_client():
+    code = "import sys; from island_operator.cli.main import parser; parser(); print('kopf' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_no_generated_model_of_the_kubernetes_client_is_loaded():
+    code = (
+        "import sys, island_operator.runtime.main;"
+        "print(sum(name.startswith('kubernetes.') and '.models.' in name for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 0
+
+
+async def test_kopf_only_watches_what_we_name_with_the_labels_filtered_by_the_server():
+    fed, seen = [], []
+
+    class Sink:
+        def event(self, kind, obj, *, deleted):
+            fed.append((kind, deleted))
+
+    async def credentials():
+        return Credentials("https://here", ca_path="/ca", token="t")
+
+    registry = triggers.registry(Sink(), credentials, seen.append)
+    handlers = registry._watching.get_all_handlers()
+    assert len(handlers) == len(WATCHED)
+    assert not registry._changing.get_all_handlers(), "no finalizers, no annotations"
+    assert not registry._spawning.get_all_handlers(), "no timers, no daemons"
+    for handler, kind in zip(handlers, WATCHED, strict=True):
+        await handler.fn(event={"type": "DELETED" if kind == "Pod" else None, "object": {}})
+    assert fed == [(kind, kind == "Pod") for kind in WATCHED]
+    assert seen == list(WATCHED)
+    (login,) = registry._activities.get_all_handlers()
+    info = await login.fn()
+    assert (info.server, info.ca_path, info.token) == ("https://here", "/ca", "t")
+    given = triggers.settings()
+    assert given.scanning.disabled
+    assert not given.posting.enabled
+    for kind in CHILDREN:
+        where = KINDS[kind]
+        assert given.watching.label_selectors[where.group, where.version, where.plural] == "radix-islands.dev/instance"

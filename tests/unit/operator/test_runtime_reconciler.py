@@ -1,0 +1,339 @@
+"""One pass: only the writes that change something; a crash between any two of them; faults named in the status."""
+
+import copy
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel
+from support import toy_core
+
+from island_operator.cluster.cache import Cache, Key
+from island_operator.cluster.fake import FakeCluster
+from island_operator.cluster.kinds import WATCHED
+from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.core.model import Plan
+from island_operator.runtime.reconciler import NotLeading, Reconciler
+
+KEY = Key("default", "x")
+CHILD = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+
+
+class Mailbox:
+    def __init__(self):
+        self.posted = []
+
+    def emit(self, parent, event):
+        self.posted.append(event.reason)
+
+
+class World:
+    """A fake cluster, a cache fed from it, and a reconciler."""
+
+    def __init__(self, reconcile=toy_core.reconcile, **options):
+        self.cluster, self.cache, self.events = FakeCluster(), Cache(), Mailbox()
+        self.recorded = []
+        self.reconciler = Reconciler(
+            self.cluster,
+            self.cache,
+            self.events,
+            toy_core.core(reconcile),
+            recorded=lambda old, new: self.recorded.append((old.get("phase"), new.get("phase"))),
+            clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+            **options,
+        )
+
+    async def see(self):
+        for kind in WATCHED:
+            self.cache.sweep(kind, await self.cluster.list(kind))
+
+    async def settle(self, passes=9):
+        """Passes until one writes nothing."""
+        for _ in range(passes):
+            await self.see()
+            if not (await self.reconciler(KEY)).wrote:
+                return
+        raise AssertionError(f"still writing after {passes} passes: {self.cluster.writes[-6:]}")
+
+    def status(self):
+        return self.cluster.objects["InferenceService", "default", "x"]["status"]
+
+    def condition(self, kind):
+        return next(c for c in self.status()["conditions"] if c["type"] == kind)
+
+    def written(self):
+        calls, self.cluster.calls[:] = self.cluster.writes, []
+        return [(verb, kind) for verb, kind, _ in calls]
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    world.cluster.put(toy_core.resource())
+    await world.see()
+    return world
+
+
+async def test_the_first_pass_makes_all_in_order_and_when_all_is_there_nothing_is_written(world):
+    assert (await world.reconciler(KEY)).wrote
+    first = world.written()
+    assert [call for call in first if call[0] == "patch"] == [
+        ("patch", "Service"),
+        ("patch", "Deployment"),
+        ("patch", "InferenceService/status"),
+    ]
+    assert (await world.reconciler(KEY)).wrote, "the cache holds the answers: Pending -> Stable without any event"
+    assert world.written() == [("patch", "InferenceService/status")]
+    for _ in range(3):
+        await world.see()
+        assert not (await world.reconciler(KEY)).wrote
+    assert world.written() == []
+    assert world.events.posted == ["Pending", "Stable"]
+    assert world.recorded == [(None, "Pending"), ("Pending", "Stable")]
+
+
+async def test_only_the_child_that_differs_is_applied_and_foreign_fields_survive(world):
+    await world.settle()
+    world.written()
+    live = world.cluster.objects["Deployment", "default", "x"]
+    world.cluster.put({**live, "spec": {**live["spec"], "image": "by hand", "paused": True}})
+    await world.see()
+    await world.reconciler(KEY)
+    assert ("patch", "Deployment") in world.written()
+    assert world.cluster.objects["Deployment", "default", "x"]["spec"] == {"image": "a", "paused": True}
+    await world.settle()
+
+
+async def test_what_applying_cannot_remove_is_replaced(world):
+    await world.settle()
+    live = world.cluster.objects["Deployment", "default", "x"]
+    world.cluster.put({**live, "spec": {**live["spec"], "coupled": "1"}})
+    world.written()
+    await world.settle()
+    assert ("update", "Deployment") in world.written()
+    assert world.cluster.objects["Deployment", "default", "x"]["spec"] == {"image": "a"}
+
+
+async def test_a_deleted_child_comes_back(world):
+    await world.settle()
+    world.cluster.remove("Service", "default", "x")
+    await world.settle()
+    assert ("Service", "default", "x") in world.cluster.objects
+
+
+async def test_a_child_being_deleted_is_left_alone(world):
+    await world.settle()
+    for kind in ("Deployment", "Job"):
+        meta = {**CHILD, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        world.cluster.put({"kind": kind, "metadata": meta, "spec": {"image": "a" if kind == "Job" else "dying"}})
+    await world.see()
+    world.written()
+    await world.reconciler(KEY)
+    assert world.written() == [("patch", "InferenceService/status")]
+
+
+async def test_deletions_come_after_what_is_desired_and_before_the_status(world):
+    await world.settle()
+    world.cluster.put({"kind": "Job", "metadata": {**CHILD, "name": "gate"}})
+    world.cluster.put(toy_core.resource(image="b"))
+    await world.see()
+    world.written()
+    await world.reconciler(KEY)
+    await world.reconciler(KEY)
+    assert world.written() == [
+        ("patch", "Deployment"),
+        ("patch", "InferenceService/status"),
+        ("delete", "Job"),
+        ("patch", "InferenceService/status"),
+    ]
+
+
+async def test_only_verbs_that_are_there_are_cleared(world):
+    world.cluster.put(toy_core.resource(**{"radix-islands.dev/retry": "1", "mine": "kept"}))
+    await world.settle()
+    assert world.cluster.objects["InferenceService", "default", "x"]["metadata"]["annotations"] == {"mine": "kept"}
+    assert world.written().count(("patch", "InferenceService")) == 1
+
+
+async def test_a_crash_before_any_write_is_repaired_by_the_next_process():
+    async def story(crash_at):
+        world = World()
+        world.cluster.put(toy_core.resource(**{"radix-islands.dev/retry": "1"}))
+        world.cluster.put({"kind": "Job", "metadata": {**CHILD, "name": "gate"}})
+        count = 0
+
+        def fault(verb, kind):
+            nonlocal count
+            count += verb not in {"get", "list"}
+            if count == crash_at:
+                raise KeyboardInterrupt
+
+        world.cluster.fault = fault
+        try:
+            await world.settle()
+        except KeyboardInterrupt:
+            reborn = World()
+            reborn.cluster, reborn.reconciler._cluster = world.cluster, world.cluster
+            world = reborn
+            world.cluster.fault = lambda verb, kind: None
+            await world.settle()
+            crashed = True
+        else:
+            crashed = False
+        kept = {slot: {k: v for k, v in obj.items() if k != "metadata"} for slot, obj in world.cluster.objects.items()}
+        world.written()
+        await world.settle()
+        assert world.written() == []
+        return crashed, kept
+
+    _, wanted = await story(crash_at=None)
+    assert ("Job", "default", "gate") not in wanted
+    crashes = [await story(n) for n in range(1, 12)]
+    assert [crashed for crashed, _ in crashes].count(True) == 8, "4 for 2 new children, 2 statuses, a job, a verb"
+    assert all(kept == wanted for _, kept in crashes)
+
+
+async def test_nulls_in_a_status_are_no_difference(world):
+    await world.settle()
+    assert "reason" not in world.status()
+
+
+async def test_what_the_api_server_stores_in_another_spelling_is_said_once(world):
+    world.reconciler._core = replace(toy_core.core(), covers=lambda live, want: False)
+    await world.settle()
+    applied = world.written().count(("patch", "Deployment"))
+    await world.settle()
+    assert (applied, world.written()) == (2, [])
+    world.cluster.put({**world.cluster.objects["Deployment", "default", "x"], "spec": {"image": "by hand"}})
+    await world.settle()
+    assert world.cluster.objects["Deployment", "default", "x"]["spec"] == {"image": "a"}
+
+
+async def test_an_edit_between_snapshot_and_status_makes_us_look_again_not_fail(world):
+    world.cluster.put(toy_core.resource(image="b"))  # the cache does not know yet
+    done = await world.reconciler(KEY)
+    assert done.wrote
+    assert "status" not in world.cluster.objects["InferenceService", "default", "x"], (
+        "decided on old news: not recorded"
+    )
+    assert world.events.posted == []
+    assert world.cache.parent(KEY)["spec"] == {"image": "b"}
+    await world.settle()
+    assert world.status()["observedGeneration"] == 2
+
+
+async def test_a_resource_deleted_under_our_hands_ends_quietly(world):
+    world.cluster.remove("InferenceService", "default", "x")
+    await world.reconciler(KEY)
+    assert world.cache.parent(KEY) is None
+    assert not (await world.reconciler(KEY)).wrote
+
+
+async def test_a_resource_that_is_being_deleted_gets_no_write(world):
+    obj = toy_core.resource()
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.cluster.put(obj)
+    await world.see()
+    await world.reconciler(KEY)
+    assert world.written() == []
+
+
+async def test_without_the_lease_nothing_is_written():
+    world = World(leading=lambda: False)
+    world.cluster.put(toy_core.resource())
+    await world.see()
+    with pytest.raises(NotLeading):
+        await world.reconciler(KEY)
+    assert world.written() == []
+
+
+async def test_a_core_that_raises_is_named_in_the_status_once_and_what_serves_still_serves(world):
+    await world.settle()
+    served = copy.deepcopy(world.status())
+    ready = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    world.cluster.put({**toy_core.resource(image="explode"), "status": {**served, "conditions": [ready]}})
+    for _ in range(3):
+        await world.see()
+        with pytest.raises(RuntimeError):
+            await world.reconciler(KEY)
+    assert world.written().count(("patch", "InferenceService/status")) == 3, (
+        "two of the healthy passes, one of the fault"
+    )
+    assert world.condition("Ready") == ready
+    assert world.status()["phase"] == "Stable"
+    degraded = world.condition("Degraded")
+    assert (degraded["status"], degraded["reason"], degraded["message"]) == (
+        "True",
+        "ReconcileFailed",
+        "RuntimeError: cannot happen",
+    )
+
+
+async def test_an_object_that_fails_validation_is_named_by_its_fields_and_is_not_ready():
+    class Engine(BaseModel):
+        port: int
+        pages: int
+        args: list[int]
+
+    def reconcile(snapshot, now):
+        Engine.model_validate({"port": "x" * 5000, "args": ["y"] * 1000})
+        return Plan()
+
+    world = World(reconcile)
+    world.cluster.put(toy_core.resource())
+    await world.see()
+    with pytest.raises(ValueError, match="validation errors"):
+        await world.reconciler(KEY)
+    ready, degraded = world.condition("Ready"), world.condition("Degraded")
+    assert (ready["status"], ready["reason"], degraded["status"]) == ("False", "InvalidSpec", "True")
+    assert "port: Input should be a valid integer" in ready["message"]
+    assert ready["message"].endswith("more")
+    assert len(ready["message"]) <= 500
+
+
+async def test_a_child_the_api_server_refuses_is_named_and_nothing_after_it_is_written(world):
+    def fault(verb, kind):
+        if (verb, kind) == ("patch", "Deployment"):
+            raise ApiError(422, 'Deployment "x" is invalid: spec.image: Required value ' + "y" * 5000)
+
+    world.cluster.fault = fault
+    with pytest.raises(ApiError):
+        await world.reconciler(KEY)
+    degraded = world.condition("Degraded")
+    assert degraded["reason"] == "ApplyRefused"
+    assert degraded["message"].startswith('Deployment x: Deployment "x" is invalid: spec.image: Required value')
+    assert len(degraded["message"]) <= 500
+    assert "phase" not in world.status()
+    world.cluster.fault = lambda verb, kind: None
+    await world.settle()
+    assert world.status()["phase"] == "Stable"
+    assert "conditions" not in world.status(), "the core's status replaces ours"
+
+
+@pytest.mark.parametrize("error", [ApiError(429, "slow down"), ApiError(500, "boom"), Unreachable("refused")])
+async def test_a_passing_fault_of_the_api_server_is_not_blamed_on_the_resource(world, error):
+    def fault(verb, kind):
+        if kind == "Deployment":
+            raise error
+
+    world.cluster.fault = fault
+    with pytest.raises(type(error)):
+        await world.reconciler(KEY)
+    assert "status" not in world.cluster.objects["InferenceService", "default", "x"]
+
+
+async def test_a_status_the_api_server_refuses_is_replaced_by_one_that_says_so():
+    world = World(lambda snapshot, now: Plan(status={"phase": "y" * 9999}))
+    world.cluster.put(toy_core.resource())
+    await world.see()
+    real = world.cluster.patch_status
+
+    async def strict(parent, status):
+        if len(status.get("phase", "")) > 99:
+            raise ApiError(422, "status.phase: Too long: may not be more than 99 bytes")
+        return await real(parent, status)
+
+    world.cluster.patch_status = strict
+    with pytest.raises(ApiError):
+        await world.reconciler(KEY)
+    assert world.condition("Degraded")["message"] == "status: status.phase: Too long: may not be more than 99 bytes"
