@@ -104,18 +104,28 @@ def _cleaning_up() -> Iterator[None]:
 
 def _start_or_refresh(wanted: Wanted, programs: Path, wanted_images: dict[str, Image], binds: dict[str, Path]) -> None:
     standing, record = claim()
-    if standing is Claim.OURS and record and record.port == wanted.port and _serves(record):
+    if standing is Claim.OURS and record and _suits(record, wanted.port, programs, binds) and _serves(record):
         store.bring(list(wanted_images.values()))
         _set_gpus(Api(KUBECONFIG, wanted.port), wanted.gpus)
         return
     if standing is not Claim.FREE:
-        say("cleaning up what an earlier node left")
+        say(
+            "starting anew: the node that is up is not well, or of other contents"
+            if standing is Claim.OURS
+            else "cleaning up what an earlier node left"
+        )
         tear_down(record, keep_guard=True)
     host.check(wanted.port)
     need_space(cache(), 2, "the node")
     with _cleaning_up():
         _start(wanted, programs, wanted_images, binds)
         _set_gpus(Api(KUBECONFIG, wanted.port), wanted.gpus)
+
+
+def _suits(record: Owner, port: int, programs: Path, binds: dict[str, Path]) -> bool:
+    """Does the node that runs have what is wanted, apart from images and GPUs, which change in a running one?"""
+    bound = all(record.binds.get(name) == str(path) for name, path in binds.items())
+    return bound and record.port == port and record.binaries == str(programs)
 
 
 def _serves(record: Owner) -> bool:
@@ -135,7 +145,8 @@ def _start(wanted: Wanted, programs: Path, wanted_images: dict[str, Image], bind
             boot=owner.boot_id(),
             since=time.strftime("%Y-%m-%d %H:%M:%S"),
             port=wanted.port,
-            gpus=wanted.gpus,
+            binaries=str(programs),
+            binds={name: str(path) for name, path in binds.items()},
             sysctls=host.read_sysctls(),
             cgroups=host.planned_cgroups(mounted),
             subtree=host.subtree_controls(mounted),

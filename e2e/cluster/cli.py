@@ -133,7 +133,7 @@ def _images(args: argparse.Namespace) -> int:
     for image in wanted:
         size = ""
         if args.sizes:
-            size = f"  {len(gzip.compress(image.archive.read_bytes())) / 1e6:.0f} MB compressed"
+            size = f"  {len(gzip.compress(image.archive.read_bytes(), 6)) / 1e6:.0f} MB compressed"
         print(f"{image.ref}  {image.archive}{size}")
     return 0
 

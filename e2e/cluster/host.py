@@ -73,9 +73,9 @@ def check(port: int) -> None:
     for name in ("mnt", "net", "pid", "uts", "ipc"):
         if not Path(f"/proc/self/ns/{name}").exists():
             raise ClusterError(f"this kernel has no {name} namespaces; use one built with CONFIG_NAMESPACES")
-    _have("overlay", lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(), "CONFIG_OVERLAY_FS")
+    need_feature("overlay", lambda: "\toverlay\n" in Path("/proc/filesystems").read_text(), "CONFIG_OVERLAY_FS")
     bridge = PROC_SYS / "net/bridge/bridge-nf-call-iptables"
-    _have("br_netfilter", bridge.exists, "CONFIG_BRIDGE_NETFILTER")
+    need_feature("br_netfilter", bridge.exists, "CONFIG_BRIDGE_NETFILTER")
     mounted = mounted_hierarchies()
     if is_unified(mounted):
         offered = set(Path("/sys/fs/cgroup/cgroup.controllers").read_text().split())
@@ -89,7 +89,8 @@ def check(port: int) -> None:
     check_port(port)
 
 
-def _have(module: str, test: Callable[[], bool], config: str) -> None:
+def need_feature(module: str, test: Callable[[], bool], config: str) -> None:
+    """Raise ClusterError unless `test` holds, before or after loading the kernel module."""
     if not test():
         with contextlib.suppress(OSError):
             subprocess.run(["modprobe", module], capture_output=True, check=False)

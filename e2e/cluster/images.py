@@ -205,7 +205,8 @@ def wheelhouse() -> Path:
     """
     target = cache() / "wheels" / content_key(LOCKS)
     if not target.exists():
-        fresh = Path(tempfile.mkdtemp(dir=cache(), prefix="wheels."))
+        fresh = cache() / "wheels.new"
+        shutil.rmtree(fresh, ignore_errors=True)
         with step("downloading the operator's Python packages", "about 20 s, once per lock"):
             pip = cache() / "tools" / "pip"
             if not (pip / "bin" / "pip").exists():
@@ -214,18 +215,30 @@ def wheelhouse() -> Path:
             for lock in LOCKS:
                 command = [str(pip / "bin" / "pip"), "download", "-q", "--disable-pip-version-check", *options]
                 _run([*command, "-d", str(fresh), "-r", str(lock)], f"pip download -r {lock.name}")
-        fresh.chmod(0o755)
-        target.parent.mkdir(exist_ok=True)
-        shutil.rmtree(target.parent)
+        shutil.rmtree(target.parent, ignore_errors=True)  # of the locks before
         target.parent.mkdir()
         fresh.rename(target)
     return target
 
 
+def _forget_builds_before(image: Image) -> None:
+    """Drop the images of older contents from buildah's storage; layers that a newer one uses stay."""
+    listed = subprocess.run(
+        _buildah("images", "--format", "{{.Name}}:{{.Tag}}", image.repository),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    old = [ref for ref in listed.stdout.split() if ref.startswith(f"{image.repository}:") and ref != image.keyed]
+    if old:
+        _run(_buildah("rmi", *old), f"dropping older builds of {image.repository}")
+
+
 def _build_from_dockerfile(image: Image) -> None:
     apt.ensure(apt.IMAGES)
     need_space(images_directory(), 3, "building container images")
-    images_directory().mkdir(parents=True, exist_ok=True)
+    for left in images_directory().glob("context.*"):  # of a build that was killed
+        shutil.rmtree(left, ignore_errors=True)
     target = image.repository.rsplit("/", 1)[1]
     base_ref, wheels = base(), wheelhouse()
     with (
@@ -250,4 +263,5 @@ def _build_from_dockerfile(image: Image) -> None:
         fresh.unlink(missing_ok=True)
         _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
         fresh.rename(image.archive)
+    _forget_builds_before(image)
     say(f"built {image.ref}: {image.archive.stat().st_size / 2**20:.0f} MiB unpacked")

@@ -33,7 +33,8 @@ class Owner:
     boot: str  # the kernel's boot id: a record of an earlier boot describes nothing that is left
     since: str
     port: int
-    gpus: int
+    binaries: str  # the directory whose programs run
+    binds: dict[str, str]  # name -> directory of the machine that the node sees read-only
     sysctls: dict[str, str] = field(default_factory=dict)  # path under /proc/sys -> value before
     cgroups: list[str] = field(default_factory=list)  # directories that we made, or that containerd will make
     subtree: dict[str, str] = field(default_factory=dict)  # cgroup v2: subtree_control file -> controllers before
