@@ -69,9 +69,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = asyncio.run(run(options))
     except ValueError as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"--port {args.port}: {error.strerror or error}; use another port")
+        sys.stderr.write(f"island-operator: {error}\n")
+        return 2
     logging.shutdown()
     os._exit(code)  # tearing the interpreter down took seconds with a thousand objects cached
 
@@ -81,11 +80,6 @@ def as_template(crd: str) -> str:
     head, name, rest = crd.partition("metadata:\n")
     keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
     return f"{{{{- if .Values.crd.install }}}}\n{head}{name}{keep}{rest}{{{{- end }}}}\n"
-
-
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(f"island-operator: {sentence}\n")
-    return 2
 
 
 def _port(text: str) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -31,7 +31,7 @@ MERGE = "application/merge-patch+json"
 class KubernetesCluster:
     """One API server. `observe(verb, kind, status)` is told of every request (status 0: no answer)."""
 
-    def __init__(self, configuration: Any, observe: Callable[[str, str, int], None], scratch: Any) -> None:
+    def __init__(self, configuration: Any, observe: Callable[[str, str, int], None], scratch: ExitStack) -> None:
         self._configuration, self._observe, self._scratch = configuration, observe, scratch
         self._api = client.ApiClient(configuration)
 
@@ -44,20 +44,20 @@ class KubernetesCluster:
         Raises ValueError (one sentence) when none of them can be used.
         """
         configuration = client.Configuration()
-        scratch = tempfile.TemporaryDirectory(prefix="island-operator-")  # inline certificates become files here
         file = kubeconfig or os.environ.get("KUBECONFIG")
-        try:
-            if not file and os.environ.get("KUBERNETES_SERVICE_HOST"):
-                config.load_incluster_config(client_configuration=configuration)
-            else:
-                await config.load_kube_config(
-                    file, client_configuration=configuration, persist_config=False, temp_file_path=scratch.name
-                )
-        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-            scratch.cleanup()
-            source, why = file or "the service account or ~/.kube/config", " ".join(str(error).split())
-            raise ValueError(f"no cluster from {source}: {why}; give a kubeconfig with --kubeconfig") from error
-        return cls(configuration, observe, scratch)
+        with ExitStack() as scratch:
+            try:
+                if not file and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                    config.load_incluster_config(client_configuration=configuration)
+                else:  # its inline certificates become files; a pod's read-only disk needs none
+                    folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="island-operator-"))
+                    await config.load_kube_config(
+                        file, client_configuration=configuration, persist_config=False, temp_file_path=folder
+                    )
+            except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+                source, why = file or "the service account or ~/.kube/config", " ".join(str(error).split())
+                raise ValueError(f"no cluster from {source}: {why}; give a kubeconfig with --kubeconfig") from error
+            return cls(configuration, observe, scratch.pop_all())
 
     async def list(self, kind: str, namespace: str | None = None) -> Listing:
         """From the API server's watch cache (resourceVersion=0), which costs it nothing."""
@@ -134,7 +134,7 @@ class KubernetesCluster:
     async def close(self) -> None:
         """Close the connections and remove the scratch files."""
         await self._api.close()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     async def _token(self) -> str:
         """`Bearer <token>`, or nothing when a client certificate says who we are."""
@@ -189,6 +189,6 @@ METHODS = {
 def _sentence(raw: bytes) -> str:
     """The message of a Kubernetes Status, or whatever a proxy said instead; never longer than LONGEST_REFUSAL."""
     text = raw.decode(errors="replace")
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with suppress(ValueError, KeyError, TypeError):
         text = str(json.loads(text)["message"])
     return " ".join(text.split())[:LONGEST_REFUSAL]

@@ -19,7 +19,7 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Serve while inside; yields the port (0 asks for a free one on loopback). `ready()` says what is missing, or "".
 
-    Raises OSError when the port is taken.
+    Raises ValueError (one sentence) when the port is taken.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -39,7 +39,10 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await web.TCPSite(runner, None if port else "127.0.0.1", port).start()
+        try:
+            await web.TCPSite(runner, None if port else "127.0.0.1", port).start()
+        except OSError as error:
+            raise ValueError(f"--port {port} cannot be served ({error.strerror}): give a free one") from error
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()

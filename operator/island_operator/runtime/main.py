@@ -67,7 +67,7 @@ class Operator:
         metrics.bind(self._cache.phases, lambda: self._queue.depth, self.lease.held, lambda: self._events.dropped)
 
     async def run(self) -> int:
-        """Until SIGTERM or SIGINT (0), or until the lease, the queue or kopf ends (1). OSError: the port is taken."""
+        """Until SIGTERM or SIGINT (0), or until lease, queue or kopf end (1). ValueError: the port is taken."""
         self._handle_signals()
         async with health.serving(self._options.port, self._queue.stalled, self._missing, self.metrics.render) as port:
             log.info("probes and metrics on port %d", port)
@@ -126,7 +126,7 @@ class Operator:
 
 
 async def run(options: Options) -> int:
-    """Connect and serve. ValueError (one sentence): no cluster can be reached with what was given."""
+    """Connect and serve. ValueError (one sentence): a flag names what cannot be used."""
     metrics = Metrics()
     cluster = await KubernetesCluster.connect(options.kubeconfig, metrics.requested)
     try:

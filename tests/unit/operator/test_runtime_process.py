@@ -162,3 +162,10 @@ async def test_kopf_only_watches_what_we_name_with_the_labels_filtered_by_the_se
     for kind in CHILDREN:
         where = KINDS[kind]
         assert given.watching.label_selectors[where.group, where.version, where.plural] == "radix-islands.dev/instance"
+
+
+async def test_a_taken_port_is_one_sentence():
+    async with health.serving(0, lambda: 0.0, str, bytes) as port:
+        with pytest.raises(ValueError, match=rf"^--port {port} cannot be served \(.*\): give a free one$"):
+            async with health.serving(port, lambda: 0.0, str, bytes):
+                pass
