@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+BACKEND = "triton"  # attention: Gemma 4 lets only a fixed list of names through, so on a CPU we take this one over
+
 
 def activate() -> str | None:
     """SGLang's platform entry point: the platform to use, None to leave the choice to SGLang (platforms/__init__.py)."""

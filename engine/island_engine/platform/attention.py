@@ -16,7 +16,7 @@ from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
-NAME = "triton"  # Gemma 4's validator lets only a fixed list of names through: we take this one over on the CPU
+from island_engine.platform import BACKEND
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ class SdpaBackend(AttentionBackend):
         pool = self.token_to_kv_pool
         if save and k is not None and v is not None:
             loc = batch.out_cache_loc
-            pool.set_kv_buffer(layer, KVWriteLoc(loc, pool.translate_loc_from_full_to_swa(loc) if self._hybrid else None), k, v)
+            pool.set_kv_buffer(
+                layer, KVWriteLoc(loc, pool.translate_loc_from_full_to_swa(loc) if self._hybrid else None), k, v
+            )
         q = q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
         out = q.new_zeros(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
         keys, values = pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
@@ -88,11 +90,16 @@ class SdpaBackend(AttentionBackend):
         causal = layer.attn_type != AttentionType.ENCODER_ONLY
         for row in self.rows:
             first = row.length - row.queries
-            low = max(0, first - window) if window is not None else 0  # a key behind the window may be freed: never read it
+            low = (
+                max(0, first - window) if window is not None else 0
+            )  # a key behind the window may be freed: never read it
             slots = (row.swa if in_swa else row.full)[low : row.length]
             mask = None
             if causal and (row.queries > 1 or window is not None):
-                positions, past = torch.arange(first, row.length).unsqueeze(1), torch.arange(low, row.length).unsqueeze(0)
+                positions, past = (
+                    torch.arange(first, row.length).unsqueeze(1),
+                    torch.arange(low, row.length).unsqueeze(0),
+                )
                 mask = past <= positions
                 if window is not None:
                     mask &= past >= positions - window
@@ -113,4 +120,4 @@ def register() -> None:
     """Take the backend name over (attention_registry.py)."""
     from sglang.srt.layers.attention.attention_registry import register_attention_backend
 
-    register_attention_backend(NAME)(SdpaBackend)
+    register_attention_backend(BACKEND)(SdpaBackend)

@@ -11,7 +11,7 @@ import torch
 from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
 
-from island_engine.platform import attention
+from island_engine.platform import BACKEND  # not attention: SGLang resolves the platform while it is half imported
 
 
 class CpuPlatform(SRTPlatform):
@@ -30,11 +30,11 @@ class CpuPlatform(SRTPlatform):
     def apply_server_args_defaults(self, server_args: Any) -> None:
         """`--device cpu` means intel_amx, which becomes torch_native, which is wrong for SWA pools (overrides.py:1301)."""
         if server_args.attention_backend in (None, "intel_amx"):
-            server_args.attention_backend = attention.NAME
+            server_args.attention_backend = BACKEND
 
     def get_default_attention_backend(self) -> str:
         """The name that `attention.register` took over."""
-        return attention.NAME
+        return BACKEND
 
     def get_device_total_memory(self, device_id: int = 0) -> int:
         """Bytes of main memory."""

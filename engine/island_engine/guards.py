@@ -1,0 +1,82 @@
+"""Refusals, one sentence each, naming the flag. In the launcher before anything boots, in the scheduler where only it knows."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from island_engine import SGLANG_VERSION
+from island_engine.islands import mutation
+
+INTERVAL = "ISLAND_DECODE_INTERVAL"  # how the launcher tells the scheduler process; coupled, so the operator refuses it
+
+
+class RefusedError(SystemExit):
+    """Ends the process with exit code 2; the text is one sentence that names the flag and the value to use."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(2)
+        self.sentence = sentence
+
+
+def check_version() -> None:
+    """Every touch point was read in one release."""
+    try:
+        found = importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        raise RefusedError(f"sglang is not installed: install sglang=={SGLANG_VERSION}") from None
+    if found != SGLANG_VERSION:
+        raise RefusedError(f"sglang {found} is installed: this plugin is for sglang=={SGLANG_VERSION} exactly")
+
+
+def check_model(path: str) -> None:
+    """A folder must hold a model; a name of the hub is left to SGLang."""
+    looks_local = path.startswith(("/", "./", "../", "~"))
+    if looks_local and not (Path(path).expanduser() / "config.json").is_file():
+        raise RefusedError(f"--model-path {path}: no config.json there; give the folder of a Hugging Face model")
+
+
+def check_port(host: str, port: int) -> None:
+    """The port must be free now, not after a minute of booting."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise RefusedError(f"--port {port} on {host}: {error.strerror}; use a free --port") from None
+
+
+def check_mutation() -> None:
+    """A planted fault must be allowed by name."""
+    try:
+        mutation.asked()
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+
+
+def interval() -> int | None:
+    """The decode interval that the launcher was given, tokens; None: a quarter of the chunk."""
+    return int(os.environ[INTERVAL]) if os.environ.get(INTERVAL) else None
+
+
+def check_context(context: Any) -> None:
+    """In the scheduler: the models and modes that this cache does not know."""
+    if not context.is_hybrid_swa:
+        raise ValueError("--radix-cache-backend islands: the model has no sliding-window layers; use --islands off")
+    if context.is_hybrid_ssm:
+        raise ValueError("--radix-cache-backend islands: Mamba hybrids are not supported; use --islands off")
+    if context.enable_hierarchical_cache:
+        raise ValueError("--enable-hierarchical-cache: not supported with islands; drop it or use --islands off")
+    if context.disable_radix_cache:
+        raise ValueError("--disable-radix-cache: islands live in the radix cache; drop it or use --islands off")
+
+
+def check_type(cache: Any, expected: type) -> None:
+    """The exact type, not a capability: the wrong cache under our freeing rules corrupts KV."""
+    if type(cache) is not expected:
+        raise TypeError(
+            f"SGLang built {type(cache).__name__} where {expected.__name__} was asked for; use --islands off"
+        )

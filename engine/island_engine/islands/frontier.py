@@ -1,0 +1,28 @@
+"""Where islands begin and when the next one is due. Pure arithmetic on token counts (seed: The mechanism)."""
+
+from __future__ import annotations
+
+
+def frontier(length: int, window: int, page: int) -> int:
+    """t = max(0, floor((L - w - p) / p) * p): SWA slots before it are freed when L tokens are committed.
+
+    What stays is at least w+p tokens, so the earliest token of the next chunk finds its whole window, and the last leaf is
+    never all tombstone; at most w+2p-1, and nothing is freed before there is a page to spare.
+    """
+    return max(0, (length - window - page) // page * page)
+
+
+def island_due(committed: int, last: int, interval: int) -> bool:
+    """Whether a decode island is due: `interval` tokens committed since the last one, at `last`.
+
+    Accumulated progress, never `committed % interval == 0`: speculative decoding commits several tokens a step and
+    steps over multiples (seed: the cadence trigger that silently never fires).
+    """
+    return committed - last >= interval
+
+
+def left_behind(committed: int, published: int, window: int, page: int) -> bool:
+    """Whether the window has moved past a published island (w and a page of slack behind `committed`), so that nobody
+    who decodes reads it any more and its SWA lock may go.
+    """
+    return committed - published >= window + page

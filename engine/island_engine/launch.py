@@ -1,0 +1,182 @@
+"""`island-engine serve`: SGLang's own server with the switch and its coupled flags in one place."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from island_engine import SGLANG_VERSION, guards
+from island_engine.islands import mutation
+from island_engine.plugin import BACKENDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLE = """example:
+  island-engine serve --islands on --model-path google/gemma-4-26B-A4B-it --swa-full-tokens-ratio 0.17 \\
+    --max-total-tokens 980000 --page-size 64 --chunked-prefill-size 16384 --max-running-requests 48
+
+Every other flag is SGLang's own and is passed through (see `python -m sglang.launch_server --help`)."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `serve` to the command line."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve a model with SGLang, islands on or off",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--islands", choices=("on", "off", "lazy"), required=True, help="the switch; lazy is for comparison only"
+    )
+    parser.add_argument(
+        "--island-decode-interval",
+        type=int,
+        metavar="TOKENS",
+        help="committed tokens between decode islands (default: a quarter of the prefill chunk)",
+    )
+    parser.add_argument("--model-path", required=True, help="folder or hub name of the model")
+    parser.add_argument(
+        "--swa-full-tokens-ratio", required=True, type=float, help="SWA pool over full pool, above 0, at most 1"
+    )
+    parser.add_argument("--max-total-tokens", required=True, type=int, help="tokens in the full pool")
+    parser.add_argument("--page-size", type=int, default=64, help="tokens per KV page (default: 64)")
+    parser.add_argument(
+        "--chunked-prefill-size", type=int, default=16384, help="tokens per prefill chunk (default: 16384)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=30000, help="port to listen on (default: 30000)")
+
+
+def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Check, say what was resolved in one JSON line, then serve until SIGTERM."""
+    guards.check_version()
+    guards.check_mutation()
+    check(options, rest)
+    guards.check_model(options.model_path)
+    guards.check_port(options.host, options.port)
+    if options.island_decode_interval:
+        os.environ[guards.INTERVAL] = str(options.island_decode_interval)
+    else:
+        os.environ.pop(guards.INTERVAL, None)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    print(json.dumps(resolved(options)), flush=True)
+    return serve(options, arguments(options, rest))
+
+
+def check(options: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Refuse values that cannot work, and flags that this launcher sets."""
+    if not 0 < options.swa_full_tokens_ratio <= 1:
+        raise guards.RefusedError(
+            f"--swa-full-tokens-ratio {options.swa_full_tokens_ratio}: use a value above 0 and at most 1"
+        )
+    for flag in ("max_total_tokens", "page_size", "chunked_prefill_size", "island_decode_interval"):
+        value = getattr(options, flag)
+        if value is not None and value < 1:
+            raise guards.RefusedError(f"--{flag.replace('_', '-')} {value}: use a positive number of tokens")
+    if options.chunked_prefill_size % options.page_size:
+        multiple = -(-options.chunked_prefill_size // options.page_size) * options.page_size
+        raise guards.RefusedError(
+            f"--chunked-prefill-size {options.chunked_prefill_size} is not a multiple of --page-size {options.page_size}: use {multiple}"
+        )
+    if options.islands != "on" and options.island_decode_interval:
+        raise guards.RefusedError("--island-decode-interval needs --islands on: drop one of them")
+    for argument in rest:
+        name = argument.split("=", 1)[0]
+        if name.startswith("--radix-cache") or name == "--config":
+            raise guards.RefusedError(f"{name} would choose the cache behind the switch: use --islands on, off or lazy")
+        if name == "--disable-radix-cache" and options.islands != "off":
+            raise guards.RefusedError(
+                "--disable-radix-cache: islands live in the radix cache; drop it or use --islands off"
+            )
+
+
+def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """SGLang's arguments: ours spelled out, the rest verbatim."""
+    ours = [
+        *("--model-path", options.model_path),
+        *("--swa-full-tokens-ratio", str(options.swa_full_tokens_ratio)),
+        *("--max-total-tokens", str(options.max_total_tokens)),
+        *("--page-size", str(options.page_size)),
+        *("--chunked-prefill-size", str(options.chunked_prefill_size)),
+        *("--host", options.host),
+        *("--port", str(options.port)),
+    ]
+    backend = BACKENDS.get(options.islands)
+    return [*ours, *(("--radix-cache-backend", backend) if backend else ()), *rest]
+
+
+def resolved(options: argparse.Namespace) -> dict[str, Any]:
+    """What this engine was told. `swa_tokens`: the SWA pool; interval null: a quarter of the chunk."""
+    return {
+        "islands": options.islands,
+        "swa_full_tokens_ratio": options.swa_full_tokens_ratio,
+        "max_total_tokens": options.max_total_tokens,
+        "swa_tokens": int(options.swa_full_tokens_ratio * options.max_total_tokens),
+        "page_size": options.page_size,
+        "chunked_prefill_size": options.chunked_prefill_size,
+        "decode_interval": options.island_decode_interval,
+        "mutation": mutation.asked() or None,
+        "sglang": SGLANG_VERSION,
+        "plugin": importlib.metadata.version("radix-islands"),
+    }
+
+
+def serve(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run SGLang's server in this process; it starts the scheduler and the detokenizer."""
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()
+    check_loaded()
+    from sglang.launch_server import run_server
+    from sglang.srt.platforms import current_platform
+    from sglang.srt.server_args import prepare_server_args
+    from sglang.srt.utils import kill_process_tree
+
+    args = list(argv)
+    if current_platform.device_type == "cpu" and "--device" not in args:
+        args += ["--device", "cpu"]
+    _announce_metrics(options)
+    try:
+        run_server(prepare_server_args(args))
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+    return 0
+
+
+def check_loaded() -> None:
+    """SGLang only logs a plugin that failed: make sure that ours took in this process; each scheduler checks itself."""
+    from sglang.srt.mem_cache.registry import registered_radix_cache_backends
+
+    missing = set(BACKENDS.values()) - set(registered_radix_cache_backends())
+    if missing:
+        raise guards.RefusedError(
+            f"the plugin of radix-islands did not load (see the log above): unset SGLANG_PLUGINS={os.environ.get('SGLANG_PLUGINS', '')}"
+        )
+
+
+def _announce_metrics(options: argparse.Namespace) -> None:
+    """island_enabled and island_swa_ratio come from this process, as soon as SGLang has chosen the metrics directory."""
+    from sglang.srt.entrypoints import http_server
+
+    from island_engine.metrics import announce
+
+    original = http_server.add_prometheus_middleware
+
+    def with_ours(app: Any) -> None:
+        original(app)
+        announce(enabled=options.islands == "on", ratio=options.swa_full_tokens_ratio)
+
+    http_server.add_prometheus_middleware = with_ours
+
+
+def fail(sentence: str) -> int:
+    """One sentence on stderr, exit code 2."""
+    print(f"island-engine: {sentence}", file=sys.stderr, flush=True)
+    return 2

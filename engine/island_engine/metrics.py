@@ -1,0 +1,76 @@
+"""island_* metrics beside SGLang's own on /metrics (design: The island engine, Metrics).
+
+SGLang serves prometheus_client's multiprocess registry: the scheduler counts in its process, the HTTP server adds the
+processes up. prometheus_client must be imported after SGLang chose the directory, so it is imported when first needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class IslandMetrics:
+    """What a scheduler counts. Tokens unless the name says otherwise."""
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Gauge
+
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:
+            return Counter(name, text, labels)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:
+            return Gauge(name, text, labels, multiprocess_mode="livemostrecent")
+
+        self._published = counter("island_published_total", "Islands published", ("phase",))
+        self._tombstoned = counter("island_tombstoned_tokens_total", "SWA tokens that became tombstone")
+        self._freed = counter(
+            "island_swa_freed_tokens_total", "SWA tokens freed eagerly, at a stash or behind a window"
+        )
+        self._hits = counter("island_hit_tokens_total", "Prefix tokens found in the cache", ("origin",))
+        self._crossed = counter("island_tombstone_hits_total", "Prefix hits whose path crosses a tombstone")
+        self._noops = counter("island_double_free_noops_total", "SWA slots freed a second time, without effect")
+        self._violations = counter("island_frontier_violations_total", "SWA slots freed that a later token could read")
+        self._live = gauge("island_live_tokens", "SWA tokens that the tree holds")
+        self._hold = gauge("island_hold_tokens", "SWA tokens pinned per running request", ("stat",))
+        for phase in ("prefill", "decode"):
+            self._published.labels(phase=phase).inc(0)
+        for origin in ("running", "finished"):
+            self._hits.labels(origin=origin).inc(0)
+
+    def published(self, phase: str, *, tombstoned: int) -> None:
+        """An island, and how many tokens became tombstone with it."""
+        self._published.labels(phase=phase).inc()
+        self._tombstoned.inc(tombstoned)
+
+    def freed(self, tokens: int) -> None:
+        """SWA slots given back, at a stash or by the decode-time evictor."""
+        if tokens:
+            self._freed.inc(tokens)
+
+    def hit(self, tokens: int, *, running: bool, crossed: bool) -> None:
+        """A prefix hit."""
+        self._hits.labels(origin="running" if running else "finished").inc(tokens)
+        if crossed:
+            self._crossed.inc()
+
+    def noop(self, tokens: int) -> None:
+        """Slots that were free already."""
+        self._noops.inc(tokens)
+
+    def violation(self) -> None:
+        """A frontier beyond what a later token reads: must stay 0."""
+        self._violations.inc()
+
+    def held(self, holds: list[int], *, live: int) -> None:
+        """What running requests pin, and what the tree holds."""
+        self._live.set(live)
+        self._hold.labels(stat="mean").set(sum(holds) / len(holds) if holds else 0)
+        self._hold.labels(stat="max").set(max(holds, default=0))
+
+
+def announce(*, enabled: bool, ratio: float) -> None:
+    """Say in this process what the engine was told, whatever the cache class: off is announced too."""
+    from prometheus_client import Gauge
+
+    Gauge("island_enabled", "1 while the island cache serves", multiprocess_mode="livemostrecent").set(int(enabled))
+    Gauge("island_swa_ratio", "SWA pool over full pool", multiprocess_mode="livemostrecent").set(ratio)

@@ -1,0 +1,57 @@
+"""What SGLang loads in each of its processes (entry point `sglang.srt.plugins`): registrations, nothing that runs.
+
+Failed plugins are only logged by SGLang, so `launch` checks afterwards that this one took.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BACKENDS = {
+    "on": "islands",
+    "lazy": "lazy",
+}  # mode of `island-engine serve` -> --radix-cache-backend; off: SGLang's own
+
+
+def load() -> None:
+    """Register the cache backends; on a CPU also attention and the text-only Gemma 4 shapes."""
+    from sglang.srt.mem_cache.registry import register_radix_cache_backend
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    from island_engine.platform import activate
+
+    register_radix_cache_backend(BACKENDS["on"], island_cache)
+    register_radix_cache_backend(BACKENDS["lazy"], lazy_cache)
+    if activate() is not None:
+        from island_engine.platform import attention, gemma4_text
+
+        attention.register()
+        HookRegistry.register(gemma4_text.TARGET, gemma4_text.split_shapes, HookType.AFTER)
+
+
+def island_cache(context: Any) -> Any:
+    """Build the island cache in the scheduler (mem_cache/registry.py), and its decode trigger with it."""
+    from sglang.srt.mem_cache.registry import create_unified_radix_cache
+
+    from island_engine import guards
+    from island_engine.islands import decode
+    from island_engine.islands.cache import IslandRadixCache
+
+    guards.check_context(context)
+    cache = create_unified_radix_cache(context, cache_class=IslandRadixCache)
+    guards.check_type(cache, IslandRadixCache)
+    decode.install()
+    return cache
+
+
+def lazy_cache(context: Any) -> Any:
+    """Build the pre-0.5.18 behaviour, for comparison only."""
+    from sglang.srt.mem_cache.registry import create_unified_radix_cache
+
+    from island_engine import guards
+    from island_engine.islands.lazy import LazyRadixCache
+
+    guards.check_context(context)
+    cache = create_unified_radix_cache(context, cache_class=LazyRadixCache)
+    guards.check_type(cache, LazyRadixCache)
+    return cache
