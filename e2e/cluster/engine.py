@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENGINE_LOCKS = tuple(CHECKOUT / "locks" / name for name in ("engine-cpu.txt", "sglang.txt"))
-MODEL_MAKER = CHECKOUT / "engine" / "island_engine" / "models.py"
+MODEL_MAKER = CHECKOUT / "engine" / "island_engine" / "tiny_model.py"
 MODEL = "tiny-gemma"
 
 
@@ -46,6 +46,8 @@ def models() -> Path:
                 with step("making the tiny model", "about 20 s, once"):
                     tool = CHECKOUT / ".venv-engine" / "bin" / "island-engine"
                     _run([str(tool), "tiny-model", str(fresh / MODEL)], "island-engine tiny-model")
+                for path in fresh.rglob("*"):  # weights are written for their owner alone; engines run as another user
+                    path.chmod(0o755 if path.is_dir() else 0o644)
                 fresh.rename(target)
     return target
 
