@@ -1,0 +1,99 @@
+"""The files a gate leaves. A report appears whole or not at all, and never outlives the start of the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any
+
+from island_engine.gate.report import SCHEMA, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from island_engine.gate.client import Answer
+    from island_engine.gate.compare import Conclusion, Recording, Serve
+
+REPORT, SERVES = "report.json", "serves.jsonl"
+
+
+def prepare(directory: Path) -> IO[str]:
+    """Make the directory, drop what an earlier run concluded, and open serves.jsonl. OSError when it cannot."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / REPORT).unlink(missing_ok=True)
+    return (directory / SERVES).open("w", encoding="utf-8")
+
+
+def write_serve(file: IO[str], serve: Serve, answer: Answer, seconds: float) -> None:
+    """One line per serve, on disk before the next one starts."""
+    line = {
+        "arm": serve.arm,
+        "class": serve.probe.cls,
+        "probe": serve.probe.name,
+        "expect": serve.probe.expect,
+        "input_length": serve.input_length,
+        "input_sha256": serve.input_hash,
+        "cached_tokens": serve.cached_tokens,
+        "output": serve.output,
+        "logprobs": answer.logprobs,
+        "margins": answer.margins,
+        "seconds": round(seconds, 4),
+    }
+    file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    file.flush()
+
+
+def report_body(
+    summary: Summary, conclusion: Conclusion, seen: Recording, extra: Mapping[str, Any], times: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole report. Only `times` and `summary.seconds` differ between two runs of the same seed."""
+    return {
+        "schema": SCHEMA,
+        "summary": asdict(summary),
+        **extra,
+        "classes": [
+            {
+                "name": c.name,
+                "compared": c.compared,
+                "tokens": c.tokens,
+                "hits": c.hits,
+                "unpaired": [{"probe": probe, "why": why} for probe, why in c.unpaired],
+            }
+            for c in conclusion.classes
+        ],
+        "arms": [
+            {
+                "name": arm,
+                "islands": seen.enabled[arm],
+                "geometry": asdict(geometry),
+                "serves": len(seen.serves.get(arm, ())),
+                "counters": {cls: dict(growth) for cls, growth in seen.counters.get(arm, {}).items()},
+            }
+            for arm, geometry in seen.geometry.items()
+        ],
+        "times": dict(times),
+    }
+
+
+def write_report(directory: Path, body: Mapping[str, Any]) -> None:
+    """Replace report.json in one step: a reader sees none or all of it, whenever the gate is killed."""
+    target, part = directory / REPORT, directory / f".{REPORT}.part"
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(body, file, indent=1, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(target)
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def write_termination(path: Path, summary: Summary) -> None:
+    """What Kubernetes keeps. Written in place, since the kubelet mounts this one file; a cut one does not parse."""
+    with path.open("w", encoding="ascii") as file:
+        file.write(summary.to_termination())

@@ -1,0 +1,111 @@
+"""`island-engine gate`: prove that islands change no answer before they serve."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from island_engine.gate import arguments, artifacts
+from island_engine.gate import run as one_gate
+from island_engine.gate.probes import PROFILES
+from island_engine.gate.report import Summary, Verdict
+
+KUBERNETES_LOG = Path("/dev/termination-log")  # the kubelet mounts it; nobody else has it
+
+DESCRIPTION = """Boots the same engine arguments three times (islands off, on, off) and demands equal answers at
+temperature 0 from cold serves, cache hits, boundary lengths and extensions of generated text."""
+EPILOG = """exit codes: 0 PASS, 10 FAIL, 11 INCONCLUSIVE, 12 ERROR, 2 bad arguments; with --self-test 0 means that the
+planted fault was caught.
+
+example:
+  island-engine gate --profile quick --report build/gate -- --model-path /models/tiny-gemma --dtype float32 \\
+    --page-size 64 --chunked-prefill-size 512 --max-total-tokens 19968 --swa-full-tokens-ratio 0.15"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the gate's command line to `island-engine`."""
+    parser = commands.add_parser(
+        "gate",
+        help="prove that islands change no answer: off, on, off again, equal byte for byte",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="island-engine gate [options] --report DIR -- ENGINE_ARGUMENTS...",
+    )
+    parser.add_argument(
+        "--profile", choices=sorted(PROFILES), default="quick", help="how much is asked (default quick)"
+    )
+    parser.add_argument("--report", type=Path, required=True, metavar="DIR", help="where report.json and logs go")
+    parser.add_argument("--self-test", action="store_true", help="plant a wrong frontier and demand that it is caught")
+    parser.add_argument(
+        "--island-decode-interval", type=_positive, metavar="N", help="tokens between decode islands, as in serve"
+    )
+    parser.add_argument("--deadline", type=_positive, default=1_800, metavar="SECONDS", help="give up (default 1800)")
+    parser.add_argument(
+        "--termination-log", type=Path, metavar="PATH", help=f"short JSON verdict (default {KUBERNETES_LOG} in a pod)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the prompts (default 0)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("engine_args", nargs="*", metavar="ENGINE_ARGUMENTS", help="after --: verbatim, without switch")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the gate that the command line asks for; the exit code."""
+    engine_args = tuple(options.engine_args)
+    log = options.termination_log or (KUBERNETES_LOG if KUBERNETES_LOG.exists() else None)
+    settings = one_gate.Settings(
+        engine_args=engine_args,
+        report=options.report,
+        profile=options.profile,
+        seed=options.seed,
+        deadline=float(options.deadline),
+        decode_interval=options.island_decode_interval,
+        self_test=options.self_test,
+        termination_log=log,
+    )
+    try:
+        arguments.check(engine_args)
+        summary = one_gate.execute(settings)
+    except (arguments.BadArgumentsError, OSError) as fault:
+        said = (
+            str(fault) if isinstance(fault, arguments.BadArgumentsError) else f"--report or --termination-log: {fault}"
+        )
+        return _refuse(said, log)
+    _tell(summary, settings, as_json=options.json)
+    if options.self_test and summary.verdict is Verdict.FAIL:
+        return 0
+    return summary.verdict.exit_code
+
+
+def _refuse(message: str, log: Path | None) -> int:
+    print(f"island-engine gate: {message}", file=sys.stderr)
+    if log is not None:
+        try:
+            artifacts.write_termination(log, Summary(Verdict.ERROR, "BadArguments", message))
+        except OSError as fault:
+            print(f"island-engine gate: --termination-log: {fault}", file=sys.stderr)
+    return 2
+
+
+def _tell(summary: Summary, settings: one_gate.Settings, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(summary)))
+        return
+    print(f"{summary.verdict} {summary.reason}: {summary.message}")
+    print(f"{summary.probes} serves, {summary.tokens} tokens compared in {summary.seconds:.0f} s")
+    print(f"{settings.report / artifacts.REPORT}  {summary.fingerprint}")
+    if settings.self_test:
+        caught = summary.verdict is Verdict.FAIL
+        print(f"self-test: the planted wrong frontier was {'caught' if caught else 'NOT caught'}")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return number

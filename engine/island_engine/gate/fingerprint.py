@@ -1,0 +1,92 @@
+"""What a verdict is about. Whatever changes one of these facts voids a PASS."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from island_engine.gate import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Variables that change what an engine computes; ISLAND_IMAGE has its own place.
+BEHAVIOUR = ("ISLAND_", "SGLANG_", "OMP_", "CUBLAS_", "NVIDIA_TF32_", "TORCH")
+
+
+def facts(
+    engine_args: tuple[str, ...], decode_interval: int | None, environment: Mapping[str, str]
+) -> dict[str, object]:
+    """Image digest, model revision, arguments, environment, device, driver and versions. Secrets are left out."""
+    device, driver = _device(engine_args)
+    return {
+        "image": environment.get("ISLAND_IMAGE", ""),
+        "model": model_revision(arguments.model_path(engine_args) or Path()),
+        "engine_args": list(arguments.redacted(engine_args)),
+        "decode_interval": decode_interval,
+        "environment": {
+            name: value
+            for name, value in sorted(environment.items())
+            if name.startswith(BEHAVIOUR) and name != "ISLAND_IMAGE"
+        },
+        "device": device,
+        "driver": driver,
+        "sglang": _version("sglang"),
+        "plugin": _version("radix-islands"),
+    }
+
+
+def digest(known: Mapping[str, object]) -> str:
+    """`sha256:...` over the facts, independent of their order."""
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def model_revision(path: Path) -> str:
+    """Hash of config.json's bytes and of every file's name and size: cheap on weights of any size."""
+    sha = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        sha.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+    config = path / "config.json"
+    if config.is_file():
+        sha.update(config.read_bytes())
+    return "sha256:" + sha.hexdigest()
+
+
+def _device(engine_args: tuple[str, ...]) -> tuple[str, str]:
+    if arguments.value(engine_args, "--device") != "cpu":
+        try:
+            seen = subprocess.run(
+                ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+            ).stdout.splitlines()
+        except (OSError, subprocess.SubprocessError):
+            seen = []
+        if seen:
+            names = [line.rpartition(",")[0].strip() for line in seen]
+            return " + ".join(names), seen[0].rpartition(",")[2].strip()
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return "cpu " + line.partition(":")[2].strip(), ""
+    return "cpu", ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
