@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from island_operator.api.spec import Spec
+from island_operator.api import rules
+from island_operator.api.spec import VALIDATIONS, Spec
 from island_operator.api.status import Status
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def definition() -> Schema:
                 "type": "object",
                 "description": "One served model on one pool of identical GPU pods, with islands and pool partition coupled.",
                 "required": ["spec"],
+                VALIDATIONS: [rules.NAME],
                 "properties": {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},

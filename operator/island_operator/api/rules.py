@@ -1,9 +1,10 @@
-"""The CEL rules of the CRD, one sentence a message: the field, what is wrong, the value to use.
+"""The CEL rules of the CRD. A message is one sentence: the field, what is wrong, the value to use.
 
 CEL has a cost budget and CRD rules have no variables, so Python expands what repeats. Three habits keep them cheap and
-safe: `format` instead of string() (which has no size estimate), ratios as integers (0.29 * 100 is 28.99...), and rules on the smallest
-object that holds their inputs, which the API server itself then skips while that object does not change. A rule that
-needs the whole spec passes when its inputs did not change: the kill switch is never refused.
+safe: `format` instead of string() (which has no size estimate), ratios as integers (0.29 * 100 is 28.99...), and rules
+on the smallest object that holds their inputs, which the API server itself then skips while that object does not
+change. A rule that needs the whole spec passes while its inputs do not change, and none reads `islands`: the kill
+switch is never refused, not even by a rule that a newer CRD made stricter.
 """
 
 from __future__ import annotations
@@ -14,25 +15,37 @@ Rule = dict[str, Any]
 
 RATIO = "^(0[.][0-9]{0,3}[1-9]|1)$"  # one spelling per value, so that the text can be hashed
 SCALE = 10_000  # a ratio has at most four decimals
+LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # what a Service's name must be, RFC 1035
 
-# Everything the operator itself says to an engine, and --config, which could say it all.
-COUPLED_FLAGS = (
-    "--islands", "--island-decode-interval", "--radix-cache-backend", "--swa-full-tokens-ratio", "--max-total-tokens",
-    "--page-size", "--chunked-prefill-size", "--max-running-requests", "--disable-radix-cache", "--config",
-    "--model-path", "--served-model-name", "--host", "--port", "--enable-metrics",
-)  # fmt: skip
-COUPLED_ENV = ("SGLANG_OPT_RELEASE_PREFILL_SWA", "SGLANG_PLUGINS", "ISLAND_ENABLED", "ISLAND_DECODE_INTERVAL")
-
-_FLOORS = {
-    "islands": (
-        "(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * (self.geometry.slidingWindow + self.engine.pageSize))",
-        "chunkedPrefillSize + maxRunningRequests * (slidingWindow + pageSize)",
-    ),
-    "stock": (
-        "(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * 2 * (self.geometry.slidingWindow + self.engine.pageSize))",
-        "chunkedPrefillSize + maxRunningRequests * 2 * (slidingWindow + pageSize)",
-    ),
+# Where to say what these flags say; --config could say it all, and the last two change what the pair is about.
+COUPLED_FLAGS = {
+    "--islands": "spec.islands.enabled",
+    "--island-decode-interval": "spec.islands.decodeInterval",
+    "--swa-full-tokens-ratio": "spec.partition",
+    "--max-total-tokens": "spec.partition",
+    "--radix-cache-backend": "spec.islands.enabled",
+    "--disable-radix-cache": "spec.islands.enabled",
+    "--page-size": "spec.engine.pageSize",
+    "--chunked-prefill-size": "spec.engine.chunkedPrefillSize",
+    "--max-running-requests": "spec.engine.maxRunningRequests",
+    "--model-path": "spec.model.source",  # and its alias --model, which is a prefix of it
+    "--served-model-name": "spec.model.name",
+    "--host": "the Services",
+    "--port": "spec.engine.port",
+    "--enable-metrics": "nothing: it is always on",
+    "--config": "spec.engine.args, flag by flag",
+    "--disable-hybrid-swa-memory": "spec.islands.enabled",
+    "--enable-unified-memory": "spec.partition",
 }
+# Variables that move the switch, the cache or what a request pins, behind the back of the pair.
+COUPLED_ENV = (
+    "SGLANG_OPT_RELEASE_PREFILL_SWA",
+    "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW",  # its older name
+    "SGLANG_SWA_EVICTION_INTERVAL",
+    "SGLANG_PLUGINS",
+    "ISLAND_ENABLED",
+    "ISLAND_DECODE_INTERVAL",
+)
 
 
 def rule(expression: str, message: str, **extra: Any) -> Rule:
@@ -40,53 +53,102 @@ def rule(expression: str, message: str, **extra: Any) -> Rule:
     return {"rule": " ".join(expression.split()), "message": message, **extra}
 
 
+def immutable(what: str) -> Rule:
+    """A field that names the thing: another value is another object."""
+    return rule("self == oldSelf", f"{what} is immutable: make a new InferenceService with the value you want")
+
+
+# --- The whole spec ---------------------------------------------------------------------------------------------------
+
+_SHAPE = ("geometry.slidingWindow", "engine.chunkedPrefillSize", "engine.maxRunningRequests", "engine.pageSize")
+_HOLD = "(self.geometry.slidingWindow + self.engine.pageSize)"
+_FLOORS = {
+    "islands": (
+        f"(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * {_HOLD})",
+        "chunkedPrefillSize + maxRunningRequests * (slidingWindow + pageSize)",
+    ),
+    "stock": (
+        f"(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * 2 * {_HOLD})",
+        "chunkedPrefillSize + maxRunningRequests * 2 * (slidingWindow + pageSize)",
+    ),
+}
+
+
+def _unchanged(*paths: str) -> str:
+    return " && ".join(["oldSelf.hasValue()", *(f"oldSelf.value().{path} == self.{path}" for path in paths)])
+
+
 def floor(half: str) -> Rule:
-    """The SWA pool of one half against what its running requests pin (design: The island engine, SWA floor)."""
-    expression, why = _FLOORS[half]
+    """The SWA pool of one half against what its running requests pin (island_engine.sizing.floor)."""
+    least, why = _FLOORS[half]
     own = f"self.partition.{half}"
     ratio, tokens = f"int(double({own}.swaFullTokensRatio) * {SCALE}.0 + 0.5)", f"{own}.maxTotalTokens"
-    inputs = ("geometry.slidingWindow", "engine.chunkedPrefillSize", "engine.maxRunningRequests", "engine.pageSize")
-    same = " && ".join(
-        [
-            f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half}) && oldSelf.value().partition.{half} == {own}"
-        ]
-        + [f"oldSelf.value().{path} == self.{path}" for path in inputs]
+    had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
+    # The first two are told by rules of their own, the third is what an older CRD let in.
+    passes = (
+        f"!has(self.partition) || !has({own})",
+        f"!{own}.swaFullTokensRatio.matches('{RATIO}')",
+        f"(oldSelf.hasValue() && {had} && {_unchanged(f'partition.{half}', *_SHAPE)})",
+        f"{ratio} * {tokens} >= {least} * {SCALE}",
     )
-    need_tokens = f"(({expression} * {SCALE} + {ratio} - 1) / {ratio})"
-    need_ratio = f"(({expression} * {SCALE} + {tokens} - 1) / {tokens})"
+    need_tokens = f"(({least} * {SCALE} + {ratio} - 1) / {ratio})"
+    need_ratio = f"(({least} * {SCALE} + {tokens} - 1) / {tokens})"
+    or_ratio = (
+        f"{need_ratio} > {SCALE} ? '' : ', or swaFullTokensRatio \"%s\" at this maxTotalTokens'"
+        f".format([double({need_ratio}) / {SCALE}.0])"
+    )
     return rule(
-        f"!has(self.partition) || !has({own}) || !{own}.swaFullTokensRatio.matches('{RATIO}') || (oldSelf.hasValue() && {same})"
-        f" || {ratio} * {tokens} >= {expression} * {SCALE}",
+        " || ".join(passes),
         f"partition.{half}: the SWA pool (swaFullTokensRatio * maxTotalTokens) is below its floor, {why}",
         optionalOldSelf=True,
         fieldPath=".partition",
         messageExpression=(
-            f"'partition.{half}: SWA pool of %d tokens is below its floor of %d ({why}): "
-            f"use maxTotalTokens >= %d at this swaFullTokensRatio%s'.format([{ratio} * {tokens} / {SCALE}, {expression}, {need_tokens}, "
-            f"{need_ratio} > {SCALE} ? '' : ', or swaFullTokensRatio >= \"%s\" at this maxTotalTokens'"
-            f".format([double({need_ratio}) / {SCALE}.0])])"
+            f"'partition.{half}: SWA pool of %d tokens is below its floor of %d ({why}): use maxTotalTokens %d at this "
+            f"swaFullTokensRatio%s'.format([{ratio} * {tokens} / {SCALE}, {least}, {need_tokens}, {or_ratio}])"
         ),
     )
 
 
-def immutable(what: str) -> list[Rule]:
-    """A field that names the thing: another value is another object."""
-    return [rule("self == oldSelf", f"{what} is immutable: make a new InferenceService with the name you want")]
-
-
-SPEC = [
-    floor("islands"),
-    floor("stock"),
+_AUTO = "(!has(self.partition) || !has(self.partition.islands) || !has(self.partition.stock))"
+_WAS_AUTO = _AUTO.replace("self.", "oldSelf.value().")
+_BYTES = "(" + " && ".join(
+    f"has(self.geometry.{name})" for name in ("fullBytesPerToken", "swaBytesPerToken", "kvBudgetBytes")
+) + ")"  # fmt: skip
+# Doubles: the product of four bounded integers does not fit in 64 bits. One page: rounding T down to pages costs that.
+_BUDGET = (
+    f"(double({_FLOORS['stock'][0]} + self.engine.pageSize) * double(self.geometry.fullBytesPerToken"
+    " + self.geometry.swaBytesPerToken + self.geometry.draftBytesPerToken))"
+)
+DERIVED = [
     rule(
-        "(has(self.partition) && has(self.partition.islands))"
-        " || (oldSelf.hasValue() && !has(oldSelf.value().partition) && oldSelf.value().geometry == self.geometry)"
-        " || (has(self.geometry.fullBytesPerToken) && has(self.geometry.swaBytesPerToken) && has(self.geometry.kvBudgetBytes))",
-        "partition is absent, so both halves are derived: give geometry.fullBytesPerToken, geometry.swaBytesPerToken and "
-        "geometry.kvBudgetBytes, or both halves of partition",
+        f"!{_AUTO} || {_BYTES} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry')})",
+        "partition is absent, so both halves are derived: give geometry.fullBytesPerToken, geometry.swaBytesPerToken "
+        "and geometry.kvBudgetBytes, or both halves of partition",
         optionalOldSelf=True,
         fieldPath=".geometry",
     ),
+    rule(
+        f"!{_AUTO} || !{_BYTES} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry', *_SHAPE)})"
+        f" || double(self.geometry.kvBudgetBytes) >= {_BUDGET}",
+        "geometry.kvBudgetBytes is too small to derive the stock half for maxRunningRequests",
+        optionalOldSelf=True,
+        fieldPath=".geometry.kvBudgetBytes",
+        messageExpression=(
+            "'geometry.kvBudgetBytes %d is too small for the stock half at engine.maxRunningRequests %d: use at least "
+            f"%d, or fewer requests'.format([self.geometry.kvBudgetBytes, self.engine.maxRunningRequests, int({_BUDGET})])"
+        ),
+    ),
 ]
+SPEC = [floor("islands"), floor("stock"), *DERIVED]
+
+# --- Parts of it ------------------------------------------------------------------------------------------------------
+
+NAME = rule(  # on the root, the only place that sees metadata; a name never changes, so only a new object is judged
+    f"oldSelf.hasValue() || self.metadata.name.matches('{LABEL}')",
+    "metadata.name must begin with a letter and hold only a-z, 0-9 and '-', because Services are named after it",
+    optionalOldSelf=True,
+    fieldPath=".metadata.name",
+)
 
 PARTITION = [
     rule(
@@ -97,49 +159,66 @@ PARTITION = [
         f"!has(self.islands) || !has(self.stock) || !self.islands.swaFullTokensRatio.matches('{RATIO}')"
         f" || !self.stock.swaFullTokensRatio.matches('{RATIO}')"
         " || double(self.islands.swaFullTokensRatio) <= double(self.stock.swaFullTokensRatio)",
-        "partition: islands.swaFullTokensRatio is larger than stock.swaFullTokensRatio, so the halves look swapped: exchange them",
+        "partition: islands.swaFullTokensRatio is larger than stock.swaFullTokensRatio, so the halves look swapped: "
+        "exchange them",
     ),
 ]
 
-RATIO_FIELD = [
-    rule(
-        f"self.matches('{RATIO}')",
-        'swaFullTokensRatio must be a quoted decimal above 0 and at most 1, with at most four places and no trailing zero, such as "0.17"',
-        messageExpression="'\"' + self + '\" is not a ratio: write a quoted decimal above 0 and at most 1, with at most four places and no "
-        'trailing zero, such as "0.17"\'',
-    )
-]
+_A_RATIO = (
+    'a ratio is a quoted decimal above 0 and at most 1, with at most four places and no trailing zero, such as "0.17"'
+)
+RATIO_FIELD = rule(
+    f"self.matches('{RATIO}')",
+    f"swaFullTokensRatio: {_A_RATIO}",
+    messageExpression=f"'swaFullTokensRatio \"' + self + '\": {_A_RATIO}'",
+)
 
-_FLAGS = "[" + ", ".join(f"'{flag}'" for flag in COUPLED_FLAGS) + "]"
-ARGUMENT = [  # startsWith in this direction also catches argparse's abbreviations, such as --swa-full
-    rule(
-        f"!self.startsWith('--') || self.size() < 5 || !{_FLAGS}.exists(f, f.startsWith(self.split('=', 2)[0]))",
-        "engine.args sets a flag that the operator sets: use spec.partition, spec.engine, spec.model or spec.islands instead",
-        messageExpression="'engine.args: \"' + self + '\" sets (or abbreviates) a flag that the operator sets: use spec.partition, spec.engine, "
-        "spec.model or spec.islands instead'",
-    )
-]
+_WORD = "self.split(' ', 2)[0].split('=', 2)[0]"  # of `--flag`, `--flag=x` and `--flag x` in one item
+_FLAGS = "[" + ", ".join(f"['{flag}', '{where}']" for flag, where in COUPLED_FLAGS.items()) + "]"
+ARGUMENT = rule(  # a coupled flag that starts with the argument: also argparse's abbreviations, such as --swa-full
+    f"!self.startsWith('--') || !{_FLAGS}.exists(f, f[0].startsWith({_WORD}))",
+    "engine.args sets a flag that the operator sets: use spec.partition, spec.engine, spec.model or spec.islands",
+    messageExpression=(
+        "'engine.args: \"%s\" sets %s, which the operator sets itself: use %s'"
+        f".format([self] + {_FLAGS}.filter(f, f[0].startsWith({_WORD}))[0])"
+    ),
+)
+
 _ENV = "[" + ", ".join(f"'{name}'" for name in COUPLED_ENV) + "]"
-ENVIRONMENT = [
-    rule(
-        f"!(self in {_ENV})",
-        "engine.env sets a variable that decides the switch or the pool: use spec.islands and spec.partition instead",
-        messageExpression="'engine.env: ' + self + ' decides the switch or the pool: use spec.islands and spec.partition instead'",
-    )
-]
+ENVIRONMENT = rule(
+    f"!(self in {_ENV})",
+    "engine.env sets a variable that decides the switch or the pool: use spec.islands and spec.partition",
+    messageExpression=(
+        "'engine.env: ' + self + ' decides the switch or the pool: use spec.islands and spec.partition instead'"
+    ),
+)
 
-SOURCE = [
-    rule(
-        "[has(self.pvc), has(self.hostPath), has(self.huggingFace)].filter(x, x).size() == 1",
-        "model.source: give exactly one of pvc, hostPath and huggingFace",
-    )
-]
+SOURCE = rule(
+    "[has(self.pvc), has(self.hostPath), has(self.huggingFace)].filter(x, x).size() == 1",
+    "model.source: give exactly one of pvc, hostPath and huggingFace",
+)
+HOST_PATH = rule(
+    "self.startsWith('/') && !self.split('/').exists(part, part == '..')",
+    "model.source.hostPath must be absolute and without '..', such as /srv/models/gemma",
+)
 
-CHUNK = [
-    rule(
-        "self.chunkedPrefillSize % self.pageSize == 0",
-        "engine.chunkedPrefillSize must be a multiple of engine.pageSize",
-        messageExpression="'engine.chunkedPrefillSize %d is not a multiple of engine.pageSize %d: use %d'.format([self.chunkedPrefillSize, "
-        "self.pageSize, (self.chunkedPrefillSize / self.pageSize + 1) * self.pageSize])",
-    )
-]
+CHUNK = rule(
+    "self.chunkedPrefillSize % self.pageSize == 0",
+    "engine.chunkedPrefillSize must be a multiple of engine.pageSize",
+    messageExpression=(
+        "'engine.chunkedPrefillSize %d is not a multiple of engine.pageSize %d: use %d'.format([self.chunkedPrefillSize,"
+        " self.pageSize, (self.chunkedPrefillSize / self.pageSize + 1) * self.pageSize])"
+    ),
+)
+
+DURATION = "^([0-9]{1,6}[smh])+$"
+DEADLINE = rule(
+    f"!self.matches('{DURATION}') || (duration(self) >= duration('1s') && duration(self) <= duration('168h'))",
+    "a deadline is at least 1s and at most 168h, such as 30m",
+)
+PAUSE = rule(
+    f"!self.matches('{DURATION}') || duration(self) <= duration('168h')", "a pause is at most 168h, such as 5m"
+)
+STEPS = rule(
+    "self.map(step, step.weight).isSorted()", "rollout.steps: a weight is smaller than the one before it: let them grow"
+)

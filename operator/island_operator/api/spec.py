@@ -12,12 +12,20 @@ from island_operator.api import rules
 VALIDATIONS, LIST_TYPE, MAP_KEYS = "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Duration = Annotated[str, Field(max_length=16, pattern=r"^([0-9]+(s|m|h))+$")]
 
 
 def ruled(*checks: rules.Rule, **more: Any) -> dict[str, Any]:
     """json_schema_extra with CEL rules."""
     return {VALIDATIONS: list(checks), **more}
+
+
+Pause = Annotated[str, Field(max_length=16, pattern=rules.DURATION, json_schema_extra=ruled(rules.PAUSE))]
+Deadline = Annotated[str, Field(max_length=16, pattern=rules.DURATION, json_schema_extra=ruled(rules.DEADLINE))]
+
+
+SUBDOMAIN = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+LABEL_VALUE = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 
 class Model(BaseModel):
@@ -29,48 +37,59 @@ class Model(BaseModel):
 class Source(Model):
     """Where the weights are. Exactly one."""
 
-    model_config = ConfigDict(json_schema_extra=ruled(*rules.SOURCE))
-    pvc: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+    model_config = ConfigDict(json_schema_extra=ruled(rules.SOURCE))
+    pvc: Annotated[str, Field(max_length=253, pattern=SUBDOMAIN)] | None = Field(
         None,
         description="PersistentVolumeClaim in the same namespace, mounted read-only; its root is the model folder.",
     )
-    host_path: Annotated[str, Field(max_length=1024, pattern=r"^/")] | None = Field(
+    host_path: Annotated[str, Field(max_length=1024, json_schema_extra=ruled(rules.HOST_PATH))] | None = Field(
         None, description="Model folder on every node, mounted read-only."
     )
-    hugging_face: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Repository on the Hugging Face hub that the engine downloads."
-    )
+    hugging_face: (
+        Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._]*/[-A-Za-z0-9._]+$")] | None
+    ) = Field(None, description="Repository on the Hugging Face hub, OWNER/NAME, that the engine downloads at boot.")
 
 
 class ModelRef(Model):
     """The model that is served."""
 
     name: Annotated[
-        str, Field(min_length=1, max_length=256, json_schema_extra=ruled(*rules.immutable("model.name")))
-    ] = Field(description="Name in the OpenAI API. Immutable.")
+        str,
+        Field(
+            max_length=256,
+            pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$",  # SGLang takes what follows a colon for the name of a LoRA adapter
+            json_schema_extra=ruled(rules.immutable("model.name")),
+        ),
+    ] = Field(description="Name in the OpenAI API. Immutable: during a rollout both revisions answer to it.")
     source: Source = Field(description="Where the weights are: exactly one of pvc, hostPath and huggingFace.")
 
 
 class EnvVar(Model):
     """One environment variable."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=ruled(*rules.ENVIRONMENT))] = Field(
-        description="Name; the variables that decide the switch or the pool are refused."
+    name: Annotated[
+        str, Field(max_length=128, pattern="^[A-Za-z_][A-Za-z0-9_]*$", json_schema_extra=ruled(rules.ENVIRONMENT))
+    ] = Field(description="Name; the variables that decide the switch or the pool are refused.")
+    value: Annotated[str, Field(max_length=4096)] = Field(
+        "", description="Value, as it is; for a Secret use podTemplate."
     )
-    value: Annotated[str, Field(max_length=4096)] = Field("", description="Value.")
 
 
 class Engine(Model):
     """The SGLang engine."""
 
-    model_config = ConfigDict(json_schema_extra=ruled(*rules.CHUNK))
-    image: Annotated[str, Field(min_length=1, max_length=512)] = Field(
-        description="Image whose entry point is island-engine."
+    model_config = ConfigDict(json_schema_extra=ruled(rules.CHUNK))
+    image: Annotated[str, Field(max_length=512, pattern=r"^[^\s]+$")] = Field(
+        description="Image whose entry point is island-engine; the gate runs it too."
     )
     args: Annotated[
-        list[Annotated[str, Field(max_length=1024, json_schema_extra=ruled(*rules.ARGUMENT))]],
+        list[Annotated[str, Field(max_length=1024, json_schema_extra=ruled(rules.ARGUMENT))]],
         Field(max_length=128, json_schema_extra={LIST_TYPE: "atomic"}),
-    ] = Field([], description="Further SGLang arguments, verbatim. Flags that the operator sets are refused.")
+    ] = Field(
+        [],
+        description="Further SGLang arguments, verbatim, one word an item. Flags that the operator sets are refused, "
+        "also as --flag=value, abbreviated or by --config.",
+    )
     env: Annotated[list[EnvVar], Field(max_length=128, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["name"]})] = (
         Field([], description="Further environment variables.")
     )
@@ -82,7 +101,7 @@ class Engine(Model):
         48, description="Requests that run at once (--max-running-requests); both floors are derived from it."
     )
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
-        30000, description="Port of the HTTP server and of the Services."
+        30000, description="Port of the engine's HTTP server and of the Services (--port)."
     )
 
 
@@ -100,7 +119,7 @@ class Islands(Model):
 class Half(Model):
     """One half of the pair."""
 
-    swa_full_tokens_ratio: Annotated[str, Field(max_length=6, json_schema_extra=ruled(*rules.RATIO_FIELD))] = Field(
+    swa_full_tokens_ratio: Annotated[str, Field(max_length=6, json_schema_extra=ruled(rules.RATIO_FIELD))] = Field(
         description='SWA pool over full pool, a quoted decimal such as "0.17".'
     )
     max_total_tokens: Tokens = Field(description="Tokens in the full pool (--max-total-tokens).")
@@ -134,18 +153,32 @@ class Geometry(Model):
     )
 
 
+class Toleration(Model):
+    """A node's taint that a pod accepts, as in a pod's spec."""
+
+    key: Annotated[str, Field(max_length=317)] | None = Field(None, description="Key of the taint; absent: any.")
+    operator: Literal["Exists", "Equal"] | None = Field(None, description="Equal (the default) or Exists.")
+    value: Annotated[str, Field(max_length=63)] | None = Field(None, description="Value of the taint, for Equal.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="Effect of the taint; absent: any."
+    )
+    toleration_seconds: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        None, description="For NoExecute: how long the pod stays; absent: for ever."
+    )
+
+
 class Accelerator(Model):
     """What one pod needs."""
 
-    resource: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        "nvidia.com/gpu", description="Extended resource."
+    resource: Annotated[str, Field(max_length=317, pattern=RESOURCE)] = Field(
+        "nvidia.com/gpu", description="Extended resource that a pod asks for."
     )
     count: Annotated[int, Field(ge=0, le=64)] = Field(1, description="How many of it per pod; 0 for none.")
-    node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = Field(
-        {}, description="Node labels that a pod needs."
-    )
-    tolerations: Annotated[list[dict[str, Any]], Field(max_length=32, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
-        [], description="Tolerations, as in a pod."
+    node_selector: Annotated[
+        dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]], Field(max_length=32)
+    ] = Field({}, description="Labels that a node must have.")
+    tolerations: Annotated[list[Toleration], Field(max_length=32, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
+        [], description="Taints that a pod accepts."
     )
 
 
@@ -155,7 +188,7 @@ class Step(Model):
     weight: Annotated[int, Field(ge=1, le=100)] = Field(
         description="Per cent of the pods that run the canary, at least one pod."
     )
-    pause: Duration = Field("0s", description="How long the step holds once its pods are Ready, such as 30s or 5m.")
+    pause: Pause = Field("0s", description="How long the step holds once its pods are Ready, such as 30s or 5m.")
 
 
 class Rollout(Model):
@@ -165,10 +198,10 @@ class Rollout(Model):
         "Surge",
         description="Surge: gate and canary run on a spare GPU. Replace: one serving pod gives its GPU up first.",
     )
-    steps: Annotated[list[Step], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
-        [], description="Canary steps; none: one pod, no pause."
-    )
-    deadline: Duration = Field("30m", description="Time for canary and promotion, Pending pods included.")
+    steps: Annotated[
+        list[Step], Field(max_length=20, json_schema_extra=ruled(rules.STEPS, **{LIST_TYPE: "atomic"}))
+    ] = Field([], description="Canary steps; none: one pod, no pause.")
+    deadline: Deadline = Field("30m", description="Time for canary and promotion, Pending pods included.")
     auto_rollback: bool = Field(True, description="Roll back by itself when a canary fails; false: hold and report.")
     history_limit: Annotated[int, Field(ge=1, le=50)] = Field(5, description="Old revisions to keep, scaled to zero.")
 
@@ -177,7 +210,7 @@ class Gate(Model):
     """The two-boot equality gate before islands serve."""
 
     enabled: bool = Field(True, description="false: islands are rolled out by canary alone.")
-    deadline: Duration = Field(
+    deadline: Deadline = Field(
         "30m", description="Time for the gate Job, Pending included; after it the gate is Inconclusive."
     )
     profile: Literal["quick", "standard"] = Field("standard", description="How much is probed.")
