@@ -34,6 +34,7 @@ class IslandRadixCache(UnifiedRadixCache):
         self.metrics = IslandMetrics()
         self.holders: dict[int, Any] = {}  # id(request) -> request that holds KV, for the hold gauges
         self._frontier: int | None = None  # set while a stash runs
+        self._decoding = False  # set while a decode island is published; a prompt's last stash may see its first token too
 
     # --- islands --------------------------------------------------------------------------------------------------
 
@@ -52,7 +53,7 @@ class IslandRadixCache(UnifiedRadixCache):
         elif req.kv.cache_protected_len > start:
             self.holders[id(req)] = req
             reached = req.kv.get_evicted_seqlen(SWA)  # everything the request owned before it is freed
-            self.metrics.published("decode" if req.output_ids else "prefill", tombstoned=max(0, reached - start))
+            self.metrics.published("decode" if self._decoding else "prefill", tombstoned=max(0, reached - start))
             self.metrics.freed(max(0, reached - max(freed, start)))
             self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free again
             if self._reads_freed(req, up_to):
@@ -80,7 +81,11 @@ class IslandRadixCache(UnifiedRadixCache):
         if not island_due(committed, kv.cache_protected_len, self.interval):
             return False
         req.refresh_fill_ids()
-        self.checkpoint(req, up_to=committed)
+        self._decoding = True
+        try:
+            self.checkpoint(req, up_to=committed)
+        finally:
+            self._decoding = False
         return True
 
     @staticmethod
