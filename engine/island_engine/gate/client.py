@@ -130,6 +130,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 def parse_answer(raw: dict[str, Any], new_tokens: int) -> Answer:
     """The Answer in a /generate response. KeyError, TypeError or ValueError when it is not one."""
     meta = raw["meta_info"]
+    if not isinstance(meta, dict):
+        raise TypeError(f"meta_info is {meta!r}")
     output = tuple(raw["output_ids"])
     if any(type(token) is not int for token in output):
         raise TypeError("output_ids are not all integers")

@@ -24,11 +24,15 @@ ARMS = (OFF_A, ON, OFF_B)
 PREFILL_ISLANDS = "island_published_total{phase=prefill}"
 DECODE_ISLANDS = "island_published_total{phase=decode}"
 TOMBSTONE_HITS = "island_tombstone_hits_total"
+TOMBSTONED = "island_tombstoned_tokens_total"
 VIOLATIONS = "island_frontier_violations_total"
 
 # Per class: what must have happened in the on arm for equality to mean anything, and what to change when it did not.
 MUST_HAPPEN: dict[str, dict[str, str]] = {
-    "cold": {PREFILL_ISLANDS: "a smaller --chunked-prefill-size"},
+    "cold": {
+        PREFILL_ISLANDS: "a smaller --chunked-prefill-size",
+        TOMBSTONED: "a larger --chunked-prefill-size than window and page together",
+    },
     "hit": {TOMBSTONE_HITS: "a smaller --chunked-prefill-size or a larger --max-total-tokens"},
     "lengths": {
         PREFILL_ISLANDS: "a smaller --chunked-prefill-size",

@@ -46,7 +46,7 @@ class Progress:
 
     def __init__(self, arms: int) -> None:
         self.started = time.monotonic()
-        self.spoke = self.started
+        self.spoke = self.measured = self.started
         self.arms = arms
         self.work = Work(boots_left=arms)
         self.where = "nothing yet"
@@ -60,12 +60,14 @@ class Progress:
         self.work.boots_left -= 1
         self.work.boots_done += 1
         self.work.boot_seconds += seconds
+        self.measured = time.monotonic()
 
     def served(self, probe: Probe, seconds: float) -> None:
         """One more probe is answered."""
         self.work.weight_left -= weight(probe)
         self.work.weight_done += weight(probe)
         self.work.probe_seconds += seconds
+        self.measured = time.monotonic()
 
     def at(self, where: str) -> None:
         """Say where the gate is now."""
@@ -76,7 +78,7 @@ class Progress:
         """One line with the time so far and the time left."""
         self.spoke = time.monotonic()
         left = self.work.seconds_left()
-        tail = "" if left is None else f" (about {left:.0f} s left)"
+        tail = "" if left is None else f" (about {max(0.0, left - (self.spoke - self.measured)):.0f} s left)"
         print(f"gate {self.spoke - self.started:5.0f} s  {text}{tail}", file=sys.stderr, flush=True)
 
     async def heartbeat(self) -> None:

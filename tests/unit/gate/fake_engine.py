@@ -99,6 +99,7 @@ class Model:
             f'island_enabled{{engine="x"}} {int(self.islands and self.fault != "ignored-switch")}\n'
             f'island_published_total{{phase="prefill",rank="0"}} {self.counters["prefill"]}.0\n'
             f'island_published_total{{phase="decode",rank="0"}} {self.counters["decode"]}.0\n'
+            f"island_tombstoned_tokens_total {PAGE * self.counters['prefill']}.0\n"
             f"island_tombstone_hits_total {self.counters['hits']}.0\n"
             f"island_frontier_violations_total {int(self.fault == 'violation') * self.serves}.0\n"
         )

@@ -1,0 +1,129 @@
+"""The verbatim engine arguments: contradictions are refused by name, secrets stay out, facts make a fingerprint."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from island_engine.gate import arguments, fingerprint
+from island_engine.gate.arms import Arm
+from island_engine.gate.outcome import Conclude
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = ("--model-path", "/m", "--page-size", "64")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ("--islands", "on"),
+        ("--islands=off",),
+        ("--isl", "on"),
+        ("--island-decode-interval", "128"),
+        ("--port", "1"),
+        ("--port=1",),
+        ("--host", "0.0.0.0"),  # noqa: S104 - refused, never bound
+        ("--radix-cache-backend", "islands"),
+        ("--radix-cache-back=islands",),
+        ("--disable-radix-cache",),
+        ("--config", "f.yaml"),
+    ],
+)
+def test_contradictions_are_refused_by_name(extra: tuple[str, ...]) -> None:
+    flag = extra[0].partition("=")[0]
+    with pytest.raises(arguments.BadArgumentsError, match=f"^{flag} is not allowed"):
+        arguments.check((*GOOD, *extra))
+
+
+def test_ordinary_arguments_pass() -> None:
+    arguments.check((*GOOD, "--dtype", "float32", "--context-length", "9", "--tp", "2", "--chunked-prefill-size=512"))
+
+
+@pytest.mark.parametrize("given", [(), ("--page-size", "64"), ("--model-path",)])
+def test_a_model_must_be_named(given: tuple[str, ...]) -> None:
+    with pytest.raises(arguments.BadArgumentsError, match="--model-path is missing"):
+        arguments.check(given)
+
+
+def test_the_last_value_counts() -> None:
+    assert arguments.value(("--a", "1", "--a=2"), "--a") == "2"
+    assert arguments.value(("--a", "1"), "--b") is None
+    assert arguments.model_path(("--model=/x",)) == arguments.model_path(("--model-path", "/x"))
+
+
+def test_arms_differ_in_the_switch_alone() -> None:
+    off, on = Arm("off-A", GOOD, 128).command(9, ("serve",)), Arm("on", GOOD, 128).command(9, ("serve",))
+    tail = (*GOOD, "--host", "127.0.0.1", "--port", "9")
+    assert off == ("serve", "--islands", "off", *tail)
+    assert on == ("serve", "--islands", "on", "--island-decode-interval", "128", *tail)
+    assert Arm("on", GOOD).command(9, ("serve",)) == ("serve", "--islands", "on", *tail)
+
+
+def test_metrics_are_enabled_once() -> None:
+    assert arguments.with_metrics(GOOD) == (*GOOD, "--enable-metrics")
+    assert arguments.with_metrics((*GOOD, "--enable-metrics")) == (*GOOD, "--enable-metrics")
+
+
+def test_secrets_do_not_reach_a_report(tmp_path: Path) -> None:
+    given = ("--api-key", "s3cret", "--admin-api-key=s3cret", "--model-path", str(tmp_path), "--device", "cpu")
+    assert arguments.redacted(given)[:3] == ("--api-key", "***", "--admin-api-key=***")
+    assert "s3cret" not in json.dumps(fingerprint.facts(given, None, {}))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason", "says"),
+    [
+        (None, "NoModel", "config.json"),
+        ("{", "NoModel", "config.json"),
+        ("[]", "NotHybrid", "sliding_window"),
+        ('{"vocab_size": 5}', "NotHybrid", "sliding_window"),
+        ('{"sliding_window": null, "vocab_size": 5}', "NotHybrid", "sliding_window"),
+        ('{"sliding_window": 16}', "NoModel", "vocab_size"),
+    ],
+)
+def test_a_model_that_is_none(tmp_path: Path, config: str | None, reason: str, says: str) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(Conclude, match=says) as concluded:
+        arguments.read_model(("--model-path", str(tmp_path)))
+    assert concluded.value.reason == reason
+
+
+def test_a_multimodal_config_is_read_at_its_text_part(tmp_path: Path) -> None:
+    text = {"sliding_window": 1_024, "vocab_size": 262_144}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": text, "vocab_size": 1}))
+    model = arguments.read_model(("--model-path", str(tmp_path)))
+    assert (model.window, model.vocab) == (1_024, 262_144)
+
+
+def test_every_fact_changes_the_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    args = ("--model-path", str(tmp_path), "--device", "cpu")
+
+    def of(args: tuple[str, ...] = args, interval: int | None = None, **environment: str) -> str:
+        return fingerprint.digest(fingerprint.facts(args, interval, environment))
+
+    first = of()
+    assert first.startswith("sha256:")
+    assert of(UNRELATED="1") == first
+    seen = {
+        first,
+        of((*args, "--dtype", "float32")),
+        of(interval=128),
+        of(ISLAND_IMAGE="sha256:1"),
+        of(ISLAND_MUTATE="frontier"),
+        of(SGLANG_X="1"),
+    }
+    (tmp_path / "model.safetensors").write_bytes(b"123")
+    seen.add(of())
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    seen.add(of())
+    assert len(seen) == 8
+
+
+def test_digest_does_not_depend_on_order() -> None:
+    assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})

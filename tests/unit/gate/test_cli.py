@@ -1,0 +1,98 @@
+"""The command line: what it refuses, what it prints, what it returns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from island_engine.gate import cli
+from island_engine.gate import run as one_gate
+from island_engine.gate.report import Summary, Verdict, parse_termination
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import FakeGate
+
+
+def options(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    cli.add_parser(parser.add_subparsers())
+    return parser.parse_args(["gate", *argv])
+
+
+def test_everything_after_the_dashes_is_verbatim(tmp_path: Path) -> None:
+    parsed = options("--report", str(tmp_path), "--seed", "3", "--", "--model-path", "/m", "--seed", "9", "--x=--")
+    assert parsed.seed == 3
+    assert parsed.engine_args == ["--model-path", "/m", "--seed", "9", "--x=--"]
+
+
+@pytest.mark.parametrize("bad", [("--deadline", "0"), ("--island-decode-interval", "-1"), ("--profile", "deep"), ()])
+def test_bad_flags_exit_2(bad: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options(*bad)
+    assert ended.value.code == 2
+    assert (bad[0] if bad else "--report") in capsys.readouterr().err
+
+
+def test_refused_arguments_are_one_sentence_and_a_termination_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    given = options(
+        "--report", str(tmp_path / "r"), "--termination-log", str(log), "--", "--model-path", "/m", "--port", "1"
+    )
+    assert cli.run(given) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "--port is not allowed" in said
+    summary = parse_termination(log.read_text())
+    assert (summary.verdict, summary.reason) == (Verdict.ERROR, "BadArguments")
+
+
+def test_a_report_that_cannot_be_written_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.run(options("--report", str(tmp_path / "file" / "r"), "--", "--model-path", "/m")) == 2
+    assert "--report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "self_test", "code"),
+    [
+        (Verdict.PASS, False, 0),
+        (Verdict.FAIL, False, 10),
+        (Verdict.INCONCLUSIVE, False, 11),
+        (Verdict.ERROR, False, 12),
+        (Verdict.FAIL, True, 0),
+        (Verdict.INCONCLUSIVE, True, 11),
+        (Verdict.ERROR, True, 12),
+    ],
+)
+def test_exit_codes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verdict: Verdict,
+    self_test: bool,
+    code: int,
+) -> None:
+    monkeypatch.setattr(one_gate, "execute", lambda _: Summary(verdict, "Why", "because"))
+    flags = ["--self-test"] if self_test else []
+    assert cli.run(options(*flags, "--report", str(tmp_path), "--", "--model-path", "/m")) == code
+    out = capsys.readouterr().out
+    assert f"{verdict} Why: because" in out
+    assert ("caught" in out) == self_test
+    assert ("NOT caught" in out) == (self_test and code != 0)
+
+
+def test_json_is_the_summary(
+    gate: FakeGate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = gate.run()
+    monkeypatch.setattr(one_gate, "execute", lambda _: summary)
+    capsys.readouterr()
+    cli.run(options("--json", "--report", str(gate.report_dir), "--", "--model-path", "/m"))
+    assert parse_termination(json.dumps(json.loads(capsys.readouterr().out))) == summary

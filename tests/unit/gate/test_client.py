@@ -1,0 +1,102 @@
+"""Answers of an engine: the good one, every kind of garbage, and its metrics page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from island_engine.gate.arms import last_words
+from island_engine.gate.client import parse_answer, parse_metrics
+from island_engine.gate.progress import Work
+
+
+def answer(**meta: Any) -> dict[str, Any]:
+    known = {
+        "cached_tokens": 64,
+        "output_token_logprobs": [[-0.1, 5, None], [-0.2, 6, None]],
+        "output_top_logprobs": [[[-0.1, 5, None], [-0.6, 7, None]], [[-0.2, 6, None], [-0.2, 8, None]]],
+    }
+    return {"output_ids": [5, 6], "meta_info": {**known, **meta}}
+
+
+def test_a_good_answer() -> None:
+    parsed = parse_answer(answer(), 2)
+    assert parsed.output == (5, 6)
+    assert parsed.cached_tokens == 64
+    assert parsed.logprobs == (-0.1, -0.2)
+    assert parsed.margins == (pytest.approx(0.5), 0.0)
+
+
+def test_margins_are_unknown_rather_than_wrong() -> None:
+    assert parse_answer(answer(output_top_logprobs=[None, [[-0.2, 6, None]]]), 2).margins == (None, None)
+    assert parse_answer(answer(output_top_logprobs=None), 2).margins == ()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        {},
+        {"output_ids": [5, 6]},
+        {"output_ids": [5, 6], "meta_info": None},
+        {"output_ids": [5], "meta_info": {"cached_tokens": 0}},
+        {"output_ids": [5, "6"], "meta_info": {"cached_tokens": 0}},
+        {"output_ids": [5, True], "meta_info": {"cached_tokens": 0}},
+        {"output_ids": [5, 6], "meta_info": {}},
+        {"output_ids": [5, 6], "meta_info": {"cached_tokens": None}},
+        {"output_ids": [5, 6], "meta_info": {"cached_tokens": -1}},
+        {"output_ids": [5, 6], "meta_info": {"cached_tokens": 0, "output_token_logprobs": [[]]}},
+        {"output_ids": [5, 6], "meta_info": []},
+    ],
+)
+def test_garbage_is_no_answer(garbage: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
+        parse_answer(garbage, 2)
+
+
+def test_metrics_are_summed_over_ranks_and_kept_by_phase() -> None:
+    page = """# HELP island_published_total Islands
+# TYPE island_published_total counter
+island_published_total{phase="prefill",tp_rank="0"} 3.0
+island_published_total{phase="prefill",tp_rank="1"} 4.0
+island_published_total{phase="decode",tp_rank="0"} 1e1
+island_enabled 1.0
+island_broken x
+sglang:num_running_reqs{model_name="island_x"} 7.0
+"""
+    assert parse_metrics(page) == {
+        "island_published_total{phase=prefill}": 7.0,
+        "island_published_total{phase=decode}": 10.0,
+        "island_enabled": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", ""),
+        ("loading\n\n", "loading"),
+        (
+            "Traceback:\n  x\nRuntimeError: no weights in /m\n\n[07:00] Received sigquit\n",
+            "RuntimeError: no weights in /m",
+        ),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory: 2 GiB\nkilled",
+            "torch.OutOfMemoryError: CUDA out of memory: 2 GiB",
+        ),
+        (
+            "serve: error: argument --dtype: invalid",
+            "serve: error: argument --dtype: invalid",
+        ),
+        ("x" * 900, "x" * 500),
+    ],
+)
+def test_last_words(log: str, said: str) -> None:
+    assert last_words(log) == said
+
+
+def test_time_left_follows_what_was_measured() -> None:
+    work = Work(boots_left=3, weight_left=300.0)
+    assert work.seconds_left() is None
+    work = Work(boots_left=2, boots_done=1, boot_seconds=30.0, weight_left=200.0, weight_done=100.0, probe_seconds=10.0)
+    assert work.seconds_left() == 80.0

@@ -1,0 +1,236 @@
+"""What is concluded: every rule, and that no tampering with a good recording still passes."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from island_engine.gate.compare import (
+    ARMS,
+    DECODE_ISLANDS,
+    MUST_HAPPEN,
+    OFF_A,
+    OFF_B,
+    ON,
+    PREFILL_ISLANDS,
+    TOMBSTONE_HITS,
+    TOMBSTONED,
+    VIOLATIONS,
+    Recording,
+    Serve,
+    explain,
+    judge,
+    pair,
+)
+from island_engine.gate.probes import CLASSES, PROFILES, Geometry, Probe, plan
+from island_engine.gate.report import Verdict
+
+GEOMETRY = Geometry(16, 4, 32, 8, 4_096, 1_024, 4_000, 512)
+PLAN = plan(GEOMETRY, PROFILES["quick"], 0)
+GROWN = {PREFILL_ISLANDS: 3.0, DECODE_ISLANDS: 2.0, TOMBSTONE_HITS: 1.0, TOMBSTONED: 64.0, VIOLATIONS: 0.0}
+
+
+def serve(arm: str, probe: Probe) -> Serve:
+    output = tuple(zlib.crc32(f"{probe.name} {i}".encode()) % 512 for i in range(probe.new_tokens))
+    cached = 32 if probe.expect == "hit" else 0
+    return Serve(arm, probe, len(probe.tokens), f"hash of {probe.name}", output, cached, (0.5,) * len(output))
+
+
+def good() -> Recording:
+    return Recording(
+        serves={arm: [serve(arm, p) for p in PLAN] for arm in ARMS},
+        counters={arm: {c: dict(GROWN) if arm == ON else {} for c in CLASSES} for arm in ARMS},
+        geometry=dict.fromkeys(ARMS, GEOMETRY),
+        enabled={arm: arm == ON for arm in ARMS},
+    )
+
+
+def changed(arm: str, name: str, **changes: Any) -> Recording:
+    """A good recording with one serve changed."""
+    seen = good()
+    seen.serves[arm][:] = [replace(s, **changes) if s.probe.name == name else s for s in seen.serves[arm]]  # type: ignore[index]
+    return seen
+
+
+def flipped(output: tuple[int, ...], index: int) -> tuple[int, ...]:
+    return (*output[:index], (output[index] + 1) % 512, *output[index + 1 :])
+
+
+def output_of(name: str) -> tuple[int, ...]:
+    return next(serve(OFF_A, p).output for p in PLAN if p.name == name)
+
+
+def test_a_good_recording_passes() -> None:
+    conclusion = judge(PLAN, good())
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.PASS, "Equal")
+    assert sum(c.compared for c in conclusion.classes) == len(PLAN)
+    assert sum(c.tokens for c in conclusion.classes) == sum(p.new_tokens for p in PLAN)
+    assert conclusion.divergence is None
+
+
+@pytest.mark.parametrize("name", [p.name for p in PLAN])
+def test_one_flipped_token_anywhere_fails(name: str) -> None:
+    output = output_of(name)
+    index = len(output) - 1
+    conclusion = judge(PLAN, changed(ON, name, output=flipped(output, index)))
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.FAIL, "FirstDivergence")
+    assert conclusion.divergence is not None
+    assert (conclusion.divergence.probe, conclusion.divergence.index) == (name, index)
+
+
+@pytest.mark.parametrize("name", [p.name for p in PLAN])
+def test_an_engine_that_does_not_repeat_itself_is_never_failed(name: str) -> None:
+    seen = changed(OFF_B, name, output=flipped(output_of(name), 0))
+    seen.serves[ON][:] = [replace(s, output=flipped(s.output, 0)) for s in seen.serves[ON]]  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Nondeterminism")
+    assert name in conclusion.message
+
+
+def test_a_control_at_another_depth_is_nondeterminism() -> None:
+    conclusion = judge(PLAN, changed(OFF_B, "hit/1", cached_tokens=28))
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Nondeterminism")
+    assert "cached_tokens 32 in off-A and 28 in off-B" in conclusion.message
+
+
+def test_a_divergence_that_the_control_did_not_reach_is_no_verdict() -> None:
+    seen = changed(ON, "hit/1", output=flipped(output_of("hit/1"), 0))
+    seen.serves[OFF_B][:] = [s for s in seen.serves[OFF_B] if s.probe.cls == "cold"]  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Unconfirmed")
+
+
+def test_only_the_first_divergence_is_told() -> None:
+    seen = changed(ON, "hit/1", output=flipped(output_of("hit/1"), 5))
+    seen.serves[ON][:] = [  # type: ignore[index]
+        replace(s, output=flipped(s.output, 1)) if s.probe.name == "hit/2" else s for s in seen.serves[ON]
+    ]
+    conclusion = judge(PLAN, seen)
+    assert conclusion.divergence is not None
+    assert (conclusion.divergence.probe, conclusion.divergence.index) == ("hit/1", 5)
+
+
+def test_unequal_depths_are_reported_apart_and_never_compared() -> None:
+    other = flipped(output_of("hit/1"), 0)
+    conclusion = judge(PLAN, changed(ON, "hit/1", cached_tokens=28, output=other))
+    assert conclusion.verdict is Verdict.PASS  # the class is not empty: hit/0 and hit/2 were compared
+    hit = next(c for c in conclusion.classes if c.name == "hit")
+    assert hit.unpaired == (("hit/1", "cached_tokens 32 in off-A and 28 in on"),)
+
+
+def test_unequal_depths_may_not_empty_a_class() -> None:
+    seen = good()
+    seen.serves[ON][:] = [  # type: ignore[index]
+        replace(s, cached_tokens=28) if s.probe.expect == "hit" and s.probe.cls == "extension" else s
+        for s in seen.serves[ON]
+    ]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Unpaired")
+    assert "class extension" in conclusion.message
+
+
+def test_hits_that_miss_everywhere_empty_their_class_too() -> None:
+    seen = good()
+    for arm in ARMS:
+        seen.serves[arm][:] = [replace(s, cached_tokens=0) for s in seen.serves[arm]]  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Unpaired")
+
+
+def test_an_answer_to_another_input_is_not_compared() -> None:
+    seen = changed(ON, "extension/turn2", input_hash="another", output=flipped(output_of("extension/turn2"), 0))
+    conclusion = judge(PLAN, seen)
+    assert conclusion.verdict is Verdict.PASS
+    extension = next(c for c in conclusion.classes if c.name == "extension")
+    assert extension.unpaired[0][0] == "extension/turn2"
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_cold_serve_that_hits_is_no_cold_serve(arm: str) -> None:
+    conclusion = judge(PLAN, changed(arm, "cold/1", cached_tokens=4))
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "CacheNotEmpty")
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_missing_serve_is_incomplete(arm: str) -> None:
+    seen = good()
+    seen.serves[arm].pop()  # type: ignore[attr-defined]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Incomplete")
+    assert arm in conclusion.message
+
+
+def test_nothing_at_all_is_incomplete() -> None:
+    conclusion = judge((), Recording({}, {}, {}, {}))
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Incomplete")
+
+
+@pytest.mark.parametrize("arm", [ON, OFF_B])
+def test_arms_that_differ_in_more_than_the_switch_are_not_compared(arm: str) -> None:
+    seen = changed(ON, "cold/0", output=flipped(output_of("cold/0"), 0))
+    seen.geometry[arm] = replace(GEOMETRY, full_tokens=4_000)  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "ArmsDiffer")
+
+
+@pytest.mark.parametrize(("name", "counter"), [(n, c) for n in CLASSES for c in MUST_HAPPEN[n]])
+@pytest.mark.parametrize("value", [0.0, None])
+def test_a_class_without_its_islands_is_vacuous(name: str, counter: str, value: float | None) -> None:
+    seen = good()
+    growth: dict[str, float] = seen.counters[ON][name]  # type: ignore[assignment]
+    growth.pop(counter)
+    if value is not None:
+        growth[counter] = value
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Vacuous")
+    assert counter in conclusion.message
+    assert "set a" in conclusion.message
+
+
+@pytest.mark.parametrize("arm", [OFF_A, OFF_B])
+@pytest.mark.parametrize("name", CLASSES)
+def test_islands_in_an_off_arm_are_vacuous(arm: str, name: str) -> None:
+    seen = good()
+    seen.counters[arm][name][PREFILL_ISLANDS] = 1.0  # type: ignore[index]
+    assert judge(PLAN, seen).reason == "Vacuous"
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_switch_that_did_not_take_is_vacuous(arm: str) -> None:
+    seen = good()
+    seen.enabled[arm] = not seen.enabled[arm]  # type: ignore[index]
+    assert judge(PLAN, seen).reason == "Vacuous"
+
+
+def test_a_frontier_violation_is_no_pass() -> None:
+    seen = good()
+    seen.counters[ON]["hit"][VIOLATIONS] = 2.0  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "FrontierViolation")
+
+
+def test_a_shorter_answer_differs_where_it_ends() -> None:
+    probe = PLAN[0]
+    whole = serve(OFF_A, probe)
+    assert pair(whole, replace(whole, output=whole.output[:5])).index == 5
+    assert pair(whole, whole).index is None
+
+
+@pytest.mark.parametrize(
+    ("length", "cached", "index", "distance"),
+    [
+        (100, 0, 0, 100 - 76),  # three chunks of 32 committed: 96, frontier (96 - 20) / 4 * 4 = 76
+        (20, 0, 0, 20),  # nothing committed before: no frontier, so the whole input
+        (100, 96, 0, 100 - 76),  # a hit at 96
+        (100, 0, 9, 109 - 88),  # a decode island at 108
+    ],
+)
+def test_distance_to_the_frontier(length: int, cached: int, index: int, distance: int) -> None:
+    probe = Probe("cold", "x", "cold", (1,) * length, 12)
+    answer = Serve(OFF_A, probe, length, "", tuple(range(12)), cached, (0.25,) * 12)
+    found = explain(answer, replace(answer, output=flipped(answer.output, index)), index, GEOMETRY)
+    assert found.frontier_distance == distance
+    assert (found.expected, found.got, found.margin) == (index, index + 1, 0.25)
