@@ -4,15 +4,22 @@ Symbols (design: The island engine): w sliding window, p page size, cp prefill c
 pool), T tokens in the full pool, N running requests, B bytes for KV. All sizes are in tokens unless they say bytes.
 
 What one running request pins in the SWA pool while it decodes is w+p with islands and 2(w+p) with SGLang 0.5.23's own
-cache (the locked prefill tail beside the decode window; 2,176 measured at w 1,024, p 64); one chunk is in flight.
+cache (the locked prefill tail beside the decode window; 2,176 measured at w 1,024, p 64); one chunk is in flight. That
+gives the floor, below which the pool cannot run N requests. Derived halves are planned with what a request pins at its
+worst, which is up to a page or an eviction interval more (design: The island engine, Planner).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SCALE = 10_000  # a ratio has at most four decimals, so that its text can be compared and hashed
+EVICTION_INTERVAL = 128  # decode steps between SGLang 0.5.23's evictions, SGLANG_SWA_EVICTION_INTERVAL
 MARGIN = 1.05  # left of the needed ratio throughput falls off a cliff, right of it the optimum is flat (measured)
 
 
@@ -69,15 +76,47 @@ def hold(window: int, page: int, *, islands: bool) -> int:
     return (window + page) * (1 if islands else 2)
 
 
+def peak(window: int, page: int, *, islands: bool) -> int:
+    """SWA tokens that one decoding request pins at its worst: a page, or an eviction interval, behind."""
+    return window + 2 * page if islands else 2 * window + max(2 * page, EVICTION_INTERVAL)
+
+
 def floor(window: int, serving: Serving, *, islands: bool) -> int:
     """The smallest SWA pool in which N requests run: cp + N * hold (68,608 at w 1,024, p 64, cp 16,384, N 48)."""
     return serving.chunk + serving.running * hold(window, serving.page, islands=islands)
 
 
-def bound(half: Half, window: int, serving: Serving, *, islands: bool) -> int:
-    """How many running requests the SWA pool of a half can hold beside one chunk in flight, at most N."""
-    room = max(0, half.swa_tokens - serving.chunk)
-    return min(serving.running, room // hold(window, serving.page, islands=islands))
+def need(window: int, serving: Serving, *, islands: bool) -> int:
+    """The SWA pool to plan for: N-1 requests at their peak and one whose chunk is in flight, never below the floor."""
+    at_work = serving.chunk + window + serving.page
+    planned = (serving.running - 1) * peak(window, serving.page, islands=islands) + at_work
+    return max(planned, floor(window, serving, islands=islands))
+
+
+def swa_bound(half: Half, window: int, serving: Serving, *, islands: bool) -> int:
+    """How many running requests the SWA pool of a half holds beside one chunk in flight, whatever else limits them."""
+    return max(0, half.swa_tokens - serving.chunk) // hold(window, serving.page, islands=islands)
+
+
+def binds(
+    half: Half, window: int, serving: Serving, length: float, *, islands: bool
+) -> tuple[Literal["full", "swa", "cap"], int]:
+    """What limits the running requests, and to how many. `length`: full-pool tokens that one of them occupies on
+    average (mean input + E[o^2] / 2 E[o] of the outputs o).
+    """
+    limits: dict[Literal["full", "swa", "cap"], int] = {
+        "cap": serving.running,
+        "swa": swa_bound(half, window, serving, islands=islands),
+        "full": int(half.max_total_tokens / length),
+    }
+    return min(limits.items(), key=lambda limit: limit[1])
+
+
+def bound(spec: Mapping[str, Any], *, islands: bool, ratio: float, tokens: int) -> int:
+    """`swa_bound` of a pool of ratio * tokens under the `geometry` and `engine` of an InferenceService's spec."""
+    engine = spec["engine"]
+    serving = Serving(engine["pageSize"], engine["chunkedPrefillSize"], engine["maxRunningRequests"])
+    return swa_bound(Half(spell(ratio), tokens), spec["geometry"]["slidingWindow"], serving, islands=islands)
 
 
 def spell(ratio: float) -> str:
@@ -86,30 +125,31 @@ def spell(ratio: float) -> str:
 
 
 def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
-    """Both halves for one byte budget: the leanest ratio whose SWA pool holds N requests, 5 % to the safe side.
+    """Both halves for one byte budget: the leanest ratio whose SWA pool holds what N requests need, and 5 % more.
 
-    From r * T(r) >= floor and T(r) = B / (F + r S): r = floor * F / (B - floor * S) with F = full + draft and S = SWA
-    bytes per token. ValueError (one sentence with the budget to use) when no ratio up to 1 does.
+    From r * T(r) >= need and T(r) = B / (F + r S): r = need * F / (B - need * S) with F = full + draft and S = SWA
+    bytes per token. ValueError (one sentence with the budget to use) when no ratio up to 1 holds the floor.
     """
     return Halves(*(_derive(geometry, serving, budget, islands=islands) for islands in (True, False)))
 
 
 def _derive(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:
-    need = floor(geometry.window, serving, islands=islands)
-    flat = geometry.full_bytes + geometry.draft_bytes
-    least = need * (flat + geometry.swa_bytes) + serving.page * (
-        flat + geometry.swa_bytes
-    )  # at ratio 1, a page to spare
+    must = floor(geometry.window, serving, islands=islands)
+    least = (must + serving.page) * (
+        geometry.full_bytes + geometry.draft_bytes + geometry.swa_bytes
+    )  # r 1, whole pages
     if budget < least:
         raise ValueError(
             f"geometry.kvBudgetBytes {budget} is too small for {serving.running} running requests "
             f"{'with' if islands else 'without'} islands: use at least {least}, or a smaller engine.maxRunningRequests"
         )
-    exact = need * flat / (budget - need * geometry.swa_bytes)
-    ratio = spell(min(1.0, exact * MARGIN))
+    wanted = need(geometry.window, serving, islands=islands)
+    room = budget - wanted * geometry.swa_bytes  # bytes left for the full pool
+    flat = geometry.full_bytes + geometry.draft_bytes
+    ratio = spell(min(1.0, wanted * flat / room * MARGIN)) if room > 0 else "1"
     while True:
         tokens = geometry.capacity(float(ratio), budget) // serving.page * serving.page
         half = Half(ratio, tokens)
-        if half.swa_tokens >= need or ratio == "1":
+        if half.swa_tokens >= wanted or ratio == "1":  # at ratio 1 the budget was checked to hold the floor
             return half
-        ratio = spell(float(ratio) + 1 / SCALE)  # a page rounded off can cost the last token of the floor
+        ratio = spell(float(ratio) + 1 / SCALE)  # a page rounded off can cost the last token
