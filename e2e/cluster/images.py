@@ -116,9 +116,19 @@ def ensure(wanted: list[Image]) -> None:
         for image in wanted:
             if not image.archive.exists():
                 image.build(image)
-                for old in images_directory().glob(f"{image.archive.name.removesuffix(image.key + '.tar')}*.tar"):
-                    if old != image.archive:
-                        old.unlink()
+                _forget_archives_before(image)
+
+
+# Another checkout may be about to import the archive that it has just built.
+ARCHIVES_KEPT = 3
+
+
+def _forget_archives_before(image: Image) -> None:
+    """Drop all but the newest archives of this repository."""
+    pattern = image.archive.name.replace(image.key, "*")
+    archives = sorted(images_directory().glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in archives[ARCHIVES_KEPT:]:
+        old.unlink()
 
 
 def write_archive(target: Path, ref: str, program: Path, entrypoint: list[str]) -> None:
@@ -221,17 +231,14 @@ def wheelhouse() -> Path:
     return target
 
 
-def _forget_builds_before(image: Image) -> None:
-    """Drop the images of older contents from buildah's storage; layers that a newer one uses stay."""
-    listed = subprocess.run(
-        _buildah("images", "--format", "{{.Name}}:{{.Tag}}", image.repository),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    old = [ref for ref in listed.stdout.split() if ref.startswith(f"{image.repository}:") and ref != image.keyed]
+def _forget_builds_before(repository: str, keep: str) -> None:
+    """Drop the images of older contents from buildah's storage; layers that the kept one uses stay."""
+    command = _buildah("images", "--format", "{{.Name}}:{{.Tag}}")
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    old = [ref for ref in listed if ref.startswith(f"{repository}:") and ref != keep]
     if old:
-        _run(_buildah("rmi", *old), f"dropping older builds of {image.repository}")
+        _run(_buildah("rmi", *old), f"dropping older builds of {repository}")
+    _run(_buildah("rmi", "--prune"), "dropping builds that nothing names")
 
 
 def _build_from_dockerfile(image: Image) -> None:
@@ -255,13 +262,15 @@ def _build_from_dockerfile(image: Image) -> None:
         ]
         options = ["--isolation=chroot", "--pull-never", "--network=host", "--layers", "--format=docker"]
         options += [f"--volume={wheels}:/wheels:ro"]
-        _run(
-            _buildah("bud", *options, *arguments, f"--target={target}", f"--tag={image.keyed}", str(context)),
-            f"building {image.ref}",
-        )
+        # The stage that both images copy from is named too: only so is it still there for the next build to reuse.
+        stage = f"{INTERNAL}/build:{image.key}"
+        for name, ref in (("build", stage), (target, image.keyed)):
+            command = _buildah("bud", *options, *arguments, f"--target={name}", f"--tag={ref}", str(context))
+            _run(command, f"building {ref}")
         fresh = image.archive.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
         fresh.rename(image.archive)
-    _forget_builds_before(image)
+    _forget_builds_before(f"{INTERNAL}/build", stage)
+    _forget_builds_before(image.repository, image.keyed)
     say(f"built {image.ref}: {image.archive.stat().st_size / 2**20:.0f} MiB unpacked")
