@@ -40,10 +40,10 @@ $(ENGINE_BASE)/.ready: | $(UV)
 	$(UV) pip install -q --python $(ENGINE_BASE)/bin/python --compile-bytecode --no-deps --require-hashes -r locks/sglang.txt
 	touch $@
 
-.venv-engine/.ready: locks/engine-cpu.txt locks/sglang.txt locks/build.txt pyproject.toml $(ENGINE_BASE)/.ready | $(UV)
+.venv-engine/.ready: locks/engine-cpu.txt locks/sglang.txt locks/engine-test.txt locks/build.txt pyproject.toml $(ENGINE_BASE)/.ready | $(UV)
 	$(UV) venv -q --clear --python $(PYTHON) .venv-engine
 	echo $(ENGINE_BASE)/lib/python3.11/site-packages > .venv-engine/lib/python3.11/site-packages/engine-base.pth
-	$(UV) pip install -q --python .venv-engine/bin/python --require-hashes -r locks/build.txt
+	$(UV) pip install -q --python .venv-engine/bin/python --require-hashes -r locks/engine-test.txt -r locks/build.txt
 	$(UV) pip install -q --python .venv-engine/bin/python --no-deps --no-build-isolation -e .
 	touch $@
 
