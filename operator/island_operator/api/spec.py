@@ -201,7 +201,9 @@ class Rollout(Model):
     steps: Annotated[
         list[Step], Field(max_length=20, json_schema_extra=ruled(rules.STEPS, **{LIST_TYPE: "atomic"}))
     ] = Field([], description="Canary steps; none: one pod, no pause.")
-    deadline: Deadline = Field("30m", description="Time for canary and promotion, Pending pods included.")
+    deadline: Deadline = Field(
+        "30m", description="Longest time without progress in canary and promotion, Pending included."
+    )
     auto_rollback: bool = Field(True, description="Roll back by itself when a canary fails; false: hold and report.")
     history_limit: Annotated[int, Field(ge=1, le=50)] = Field(5, description="Old revisions to keep, scaled to zero.")
 

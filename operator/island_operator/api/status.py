@@ -90,6 +90,7 @@ class Run(Model):
     step: Count | None = Field(None, description="Canary step it is in, from 0.")
     ready: Count | None = Field(None, description="Most of its pods that were Ready at once.")
     held_since: Time | None = Field(None, description="Since when the step's pods are all Ready.")
+    starved_since: Time | None = Field(None, description="Since when its pods find no GPU.")
 
 
 class Gate(Model):

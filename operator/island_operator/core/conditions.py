@@ -1,0 +1,181 @@
+"""What the status tells a person: conditions, counts, and what is being waited for with what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from island_engine.gate.report import Verdict
+from island_operator.core import state as states
+from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble
+from island_operator.core.rollout import ADVICE, failing
+from island_operator.core.state import GATING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from island_operator.core.model import Object
+    from island_operator.core.revision import Revision
+    from island_operator.core.rollout import Pass
+    from island_operator.core.state import Rejected, Run, State
+
+_QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
+_ADVICE = {
+    "InsufficientGPU": "free one, lower spec.replicas, or let spec.rollout.mode Replace use the GPU of a serving pod",
+    "ImagePullFailed": "check spec.engine.image and its pull secret",
+    "EngineDied": "the whole log is in kubectl logs --previous",
+}
+
+
+def moved(
+    old: Iterable[Object], kind: str, status: str, reason: str, message: str, generation: int, now: str
+) -> Object:
+    """A condition whose lastTransitionTime moves only when its status flips."""
+    before = next((c for c in old if c["type"] == kind), None)
+    since = before["lastTransitionTime"] if before and before["status"] == status else now
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    }
+
+
+def report(state: State, here: Pass, serving: Revision | None) -> Object:
+    """The whole status. `serving` is the active revision, where its parts are known."""
+    meta, old = here.snapshot.parent["metadata"], here.snapshot.parent.get("status") or {}
+    ready = sum(f.ready for f in here.seen.values())
+    status: Object = {
+        "observedGeneration": meta["generation"],
+        **states.written(state),
+        "replicas": sum(f.pods for f in here.seen.values()),
+        "readyReplicas": ready,
+        "selector": f"{INSTANCE}={meta['name']},{ROLE}={ENGINE}",
+    }
+    if serving:
+        half = serving.half
+        status["islands"] = {"enabled": half.islands, "ratio": half.ratio, "maxTotalTokens": half.max_total_tokens}
+    told = {
+        "Ready": _ready(state, here, ready),
+        "Available": _available(here, ready),
+        "Progressing": _progressing(state, here),
+        "Degraded": _degraded(state, here),
+        "GatePassed": _gate_passed(state, here),
+        "RolledBack": _rolled_back(state, here),
+    }
+    conditions = old.get("conditions") or ()
+    status["conditions"] = [moved(conditions, kind, *told[kind], meta["generation"], here.now) for kind in told]
+    return status
+
+
+Told = tuple[str, str, str]  # status, reason, message
+
+
+def _ready(state: State, here: Pass, ready: int) -> Told:
+    """Available, and the desired revision is the one that serves, with all its pods."""
+    n, blocked = here.intent.replicas, blocker(state, here)
+    if here.intent.fault:
+        return "False", here.intent.fault.reason, here.intent.fault.message
+    if rejected := state.rejection(state.desired):
+        told = _rejection(rejected, state)
+        return "False", "RolledBack" if state.active else rejected.reason, told
+    if state.run:
+        reason, message = _waiting(state, state.run, here, blocked)
+        return "False", reason, message
+    if ready < n:
+        told = f"{ready} of {n} pods are Ready"
+        return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked)
+    return "True", "Serving", f"revision {state.active} serves with {ready} of {n} pods Ready"
+
+
+def _available(here: Pass, ready: int) -> Told:
+    """Requests are served: at most one pod is missing."""
+    n = here.intent.replicas
+    if n == 0:
+        return "True", "ScaledToZero", "spec.replicas is 0"
+    enough = ready >= max(1, n - 1)
+    reason = "EnoughPodsReady" if enough else "TooFewPodsReady"
+    return str(enough), reason, f"{ready} of {n} pods are Ready"
+
+
+def _progressing(state: State, here: Pass) -> Told:
+    if state.run:
+        return "True", *_waiting(state, state.run, here, blocker(state, here))
+    return "False", state.phase, f"nothing rolls out; revision {state.active or 'none'} is active"
+
+
+def _degraded(state: State, here: Pass) -> Told:
+    """Something needs a person."""
+    if fault := here.intent.fault:
+        return "True", fault.reason, fault.message
+    if rejected := state.rejection(state.desired):
+        return "True", rejected.reason, _rejection(rejected, state)
+    if state.run and state.run.phase not in {GATING, states.PENDING} and (failure := failing(state.run, here)):
+        return "True", failure.reason, _with(f"revision {state.run.revision}", failure)
+    if not state.run and (blocked := blocker(state, here)):
+        return "True", blocked.reason, _with(f"revision {state.active}", blocked)
+    return "False", "AsExpected", "nothing needs attention"
+
+
+def _gate_passed(state: State, here: Pass) -> Told:
+    known, gate = state.known(state.desired), state.gate
+    if known and known.verdict == Verdict.PASS:
+        return "True", "Passed", f"islands answered byte for byte as without, revision {known.revision}"
+    if not here.intent.islands or not here.intent.gated:
+        return "Unknown", "NotRequired", "islands are off" if not here.intent.islands else "spec.gate.enabled is false"
+    if gate is None or gate.revision != state.desired or gate.verdict is None:
+        return "Unknown", "NotYet", gate.message if gate and gate.message and not gate.verdict else "not gated yet"
+    return "False", "GateFailed" if gate.verdict == Verdict.FAIL else str(gate.reason), str(gate.message)
+
+
+def _rolled_back(state: State, here: Pass) -> Told:
+    rejected = state.rejection(state.desired)
+    if rejected and state.active and here.intent.fault is None and state.active != state.desired:
+        return "True", rejected.reason, _rejection(rejected, state)
+    return "False", "NotRolledBack", "the desired revision is not rejected"
+
+
+def blocker(state: State, here: Pass) -> Trouble | None:
+    """What is being waited for against one's will: the gate's pod, the pods of the new revision, those that serve."""
+    run, gate = state.run, state.gate
+    if run and run.phase == GATING:
+        waits = gate and not gate.verdict and gate.reason and gate.reason not in _QUIET
+        return Trouble(str(gate.reason), str(gate.message)) if gate and waits else None
+    fleet = here.fleet(run.revision if run else state.active)
+    found = sorted(fleet.troubles, key=lambda t: not t.fatal) if fleet else []
+    if found:
+        return found[0]
+    if not run and state.active and fleet is None:
+        return Trouble("RevisionLost", f"the Deployment of revision {state.active} is gone")
+    return None
+
+
+def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tuple[str, str]:
+    """Reason and message of a rollout in progress."""
+    fleet, n = here.fleet(run.revision), here.intent.replicas
+    ready = fleet.ready if fleet else 0
+    if run.phase == GATING:
+        told = f"gate of revision {run.revision}"
+        said = state.gate.message if state.gate and state.gate.message else "starting"
+        return (blocked.reason, _with(told, blocked)) if blocked else (GATING, f"{told}: {said}")
+    if run.phase == states.CANARY and run.held_since:
+        pause = run.steps[run.step][1]
+        told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
+    elif ready >= n:
+        told = f"revision {run.revision}: waits for the pods of other revisions to end"
+    else:
+        told = f"revision {run.revision}: {ready} of {n} pods are Ready"
+    return blocked.reason if blocked else run.phase, _with(told, blocked)
+
+
+def _rejection(rejected: Rejected, state: State) -> str:
+    serves = f"revision {state.active} serves" if state.active else "nothing serves"
+    return f"revision {rejected.revision} was rejected: {rejected.message}; {serves}. {ADVICE}"
+
+
+def _with(told: str, blocked: Trouble | None) -> str:
+    if blocked is None:
+        return told
+    advice = _ADVICE.get(blocked.reason)
+    return f"{told}: {blocked.message}{f' ({advice})' if advice else ''}"

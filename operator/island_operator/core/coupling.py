@@ -1,0 +1,62 @@
+"""The coupled pair. One function picks the half from the switch, and everything else takes the half it returns.
+
+The switch, the SWA ratio, the token pool and the request cap exist outside this module only together, in one `Half`:
+no other code reads `islands.enabled` or a partition, so no pod can be built from pieces of two halves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from island_operator.core.model import Object
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of the pair: what an engine is told about islands and about its pools."""
+
+    islands: bool
+    decode_interval: int | None  # tokens between decode islands; None: the engine's own choice
+    ratio: str  # SWA pool / full pool
+    max_total_tokens: int  # of the full pool
+    max_running_requests: int
+
+    @property
+    def label(self) -> str:
+        """Its name, as label `radix-islands.dev/half` and as key of `spec.partition`."""
+        return "islands" if self.islands else "stock"
+
+    @property
+    def switch(self) -> list[str]:
+        """The engine arguments that switch islands."""
+        return ["--islands", "on" if self.islands else "off", *self.interval]
+
+    @property
+    def interval(self) -> list[str]:
+        """The argument that paces decode islands, where it is not left to the engine."""
+        return ["--island-decode-interval", str(self.decode_interval)] if self.decode_interval else []
+
+    @property
+    def pools(self) -> list[str]:
+        """The engine arguments that size its pools."""
+        return ["--swa-full-tokens-ratio", self.ratio, "--max-total-tokens", str(self.max_total_tokens)]
+
+    @property
+    def cap(self) -> list[str]:
+        """The engine argument that caps its running requests: past what the pools hold, throughput collapses."""
+        return ["--max-running-requests", str(self.max_running_requests)]
+
+
+def half_of(parts: Object) -> Half:
+    """The half that the switch of a revision asks for."""
+    on = bool(parts["islands"]["enabled"])
+    side = parts["partition"]["islands" if on else "stock"]
+    return Half(
+        islands=on,
+        decode_interval=parts["islands"].get("decodeInterval") if on else None,
+        ratio=str(side["swaFullTokensRatio"]),
+        max_total_tokens=int(side["maxTotalTokens"]),
+        max_running_requests=int(parts["engine"]["maxRunningRequests"]),
+    )

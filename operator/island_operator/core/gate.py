@@ -1,0 +1,148 @@
+"""The gate's verdict, read from its Job and the Job's pod. Only Complete, exit 0 and a PASS report promote."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from island_engine.gate.report import Summary, Verdict, parse_termination
+from island_operator.core.clock import elapsed
+from island_operator.core.observe import condition, container_statuses, leaving, trouble
+from island_operator.core.text import escaped, last_line
+
+if TYPE_CHECKING:
+    from island_operator.core.model import Object, Snapshot
+    from island_operator.core.state import Gate
+
+GRACE = 30  # seconds beyond gate.deadline for the gate to write down its own INCONCLUSIVE
+REPORT_WAIT = 60  # seconds that a finished Job's pod may take to reach us: the watches of Job and Pod are not ordered
+CONTAINER = "engine"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the gate says now. `verdict` None: it still runs, and reason and message say what it waits for."""
+
+    verdict: Verdict | None
+    reason: str
+    message: str
+    summary: Summary | None = None
+
+
+def job_name(name: str, uid: str, revision: str, attempt: int) -> str:
+    """One name per object, revision and attempt; the object's own name is cut so that Kubernetes' 63 suffice."""
+    digest = hashlib.sha256(f"{uid}/{revision}/{attempt}".encode()).hexdigest()[:10]
+    return f"{name[:40]}-gate-{digest}"
+
+
+def owned(job: Object, uid: str) -> bool:
+    """The Job is a child of that very object, not of another of the same name."""
+    return any(o.get("uid") == uid for o in job["metadata"].get("ownerReferences") or ())
+
+
+def finished(job: Object) -> bool:
+    """Complete or Failed: its pods hold no GPU any more."""
+    return any(condition(job, kind).get("status") == "True" for kind in ("Complete", "Failed"))
+
+
+def pod_of(job: Object, snapshot: Snapshot) -> Object | None:
+    """The Job's newest pod; there is one, because backoffLimit is 0, but a drained node may have cost it the first."""
+    pods = [p for p in snapshot.of("Pod") if owned(p, job["metadata"]["uid"])]
+    return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp", "")), default=None)
+
+
+def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
+    """The verdict on a started attempt."""
+    job = snapshot.child("Job", gate.job)
+    if job is None or (leaving(job) and not finished(job)):
+        if gate.job_uid:
+            return Finding(Verdict.INCONCLUSIVE, "GateJobDeleted", f"Job {gate.job} was deleted before it ended")
+        if elapsed(gate.started_at, now) > deadline + GRACE:
+            return Finding(Verdict.INCONCLUSIVE, "GateDeadline", f"no room for the gate's pod within {deadline} s")
+        return Finding(None, "GateStarting", f"Job {gate.job} is about to start")
+    if not owned(job, str(snapshot.parent["metadata"]["uid"])):
+        return Finding(
+            Verdict.INCONCLUSIVE, "ForeignGateJob", f"Job {gate.job} belongs to somebody else: delete it, then retry"
+        )
+    pod = pod_of(job, snapshot)
+    if not finished(job):
+        return _running(gate, pod, now)
+    return _ended(gate, job, pod, deadline, now)
+
+
+def _running(gate: Gate, pod: Object | None, now: str) -> Finding:
+    ill = trouble(pod, now) if pod else None
+    if ill:
+        return Finding(None, ill.reason, ill.message)
+    return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
+
+
+def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str) -> Finding:
+    failed = condition(job, "Failed")
+    if failed.get("status") == "True" and failed.get("reason") == "DeadlineExceeded":
+        why = gate.reason if gate.reason not in {None, "GateStarting", "GateRunning"} else "GateDeadline"
+        return Finding(Verdict.INCONCLUSIVE, str(why), f"no verdict within {deadline} s; last seen: {gate.message}")
+    ended = _terminated(pod)
+    if ended is None:
+        since = str((failed or condition(job, "Complete")).get("lastTransitionTime", now))
+        if elapsed(since, now) < REPORT_WAIT:
+            return Finding(None, "GateRunning", f"Job {gate.job} has ended; its report is not here yet")
+        return Finding(Verdict.INCONCLUSIVE, "NoReport", f"Job {gate.job} ended and its pod is gone: no report")
+    code, told = ended.get("exitCode"), str(ended.get("message") or "")
+    try:
+        summary = parse_termination(told)
+    except ValueError:
+        return _no_report(code, str(ended.get("reason", "")), told)
+    if summary.verdict.exit_code != code:
+        return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate exited {code} but reported {summary.verdict}")
+    if summary.verdict is Verdict.PASS and condition(job, "Complete").get("status") != "True":
+        return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate reported PASS but Job {gate.job} failed")
+    return Finding(summary.verdict, camel(summary.reason), _sentence(summary), summary)
+
+
+def _no_report(code: object, reason: str, told: str) -> Finding:
+    """The gate itself died. A verdict needs a report: not even exit 10 rejects as FAIL without one."""
+    if code == 0:
+        return Finding(Verdict.INCONCLUSIVE, "NoReport", "the gate exited 0 without a report of ours")
+    line = last_line(told)
+    why = "OOMKilled" if reason == "OOMKilled" else "GateDied"
+    return Finding(Verdict.ERROR, why, f"the gate exited {code} without a report{': ' + line if line else ''}")
+
+
+def _terminated(pod: Object | None) -> Object | None:
+    statuses = container_statuses(pod) if pod else []
+    mine: Object = next((s for s in statuses if s.get("name") == CONTAINER), {})
+    found: Object | None = (mine.get("state") or {}).get("terminated")
+    return found
+
+
+def _sentence(summary: Summary) -> str:
+    first = summary.divergence
+    told = escaped(summary.message)
+    if first is None:
+        return told
+    differs = f"{first.got} instead of {first.expected}"
+    where = f"first divergence in {escaped(first.probe, 128)} at token {first.index}: {differs}"
+    return f"{where}; {told}" if told else where
+
+
+def divergence_of(summary: Summary) -> Object | None:
+    """The first divergence as the status keeps it, in camel case; numbers that JSON cannot hold are left out."""
+    if summary.divergence is None:
+        return None
+    names = {"cached_tokens": "cachedTokens", "frontier_distance": "frontierDistance"}
+    return {
+        names.get(k, k): v for k, v in asdict(summary.divergence).items() if isinstance(v, str) or number(v) is not None
+    }
+
+
+def number(value: float | None) -> float | None:
+    """A number that every JSON reader takes, else None: the report is foreign and may hold NaN or 1e999."""
+    return value if value is not None and abs(value) <= 2**53 else None
+
+
+def camel(reason: str) -> str:
+    """A reason that a condition accepts: the report's own, where it is a CamelCase word."""
+    return reason if re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", reason) else "Unnamed"

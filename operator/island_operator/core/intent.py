@@ -1,0 +1,86 @@
+"""What the user asks for, read once from the InferenceService. Read as the API server has defaulted it, so that no
+stricter schema of ours can stand between a user and the kill switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from island_operator.core.clock import seconds
+from island_operator.core.merge import TemplateError, check_template
+from island_operator.core.observe import Trouble
+from island_operator.core.revision import SNAPSHOT_BYTES, Revision, parts_of
+
+if TYPE_CHECKING:
+    from island_operator.core.model import Object
+
+RETRY = "radix-islands.dev/retry"
+DEFAULT_STEPS = ((1, 0),)  # one pod, no pause
+
+
+@dataclass(frozen=True)
+class Intent:
+    """`revision` is None when the spec cannot be turned into pods; `fault` then says why."""
+
+    name: str
+    uid: str
+    revision: Revision | None
+    fault: Trouble | None
+    islands: bool
+    replicas: int
+    port: int
+    mode: str
+    steps: tuple[tuple[int, int], ...]
+    deadline: int  # seconds
+    auto_rollback: bool
+    history_limit: int
+    gated: bool
+    gate_deadline: int  # seconds
+    gate_profile: str
+    retry: bool
+
+    @property
+    def desired(self) -> str | None:
+        """The hash of the revision that the spec asks for."""
+        return self.revision.hash if self.revision else None
+
+
+def read(parent: Object) -> Intent:
+    """The intent of one InferenceService."""
+    meta, spec = parent["metadata"], parent["spec"]
+    rollout, gate = spec["rollout"], spec["gate"]
+    revision, fault = _revision(spec)
+    steps = tuple((int(s["weight"]), seconds(s.get("pause", "0s"))) for s in rollout.get("steps") or ())
+    return Intent(
+        name=meta["name"],
+        uid=meta["uid"],
+        revision=revision,
+        fault=fault,
+        islands=bool(spec["islands"]["enabled"]),
+        replicas=int(spec.get("replicas", 1)),
+        port=int(spec["engine"]["port"]),
+        mode=rollout["mode"],
+        steps=steps or DEFAULT_STEPS,
+        deadline=seconds(rollout["deadline"]),
+        auto_rollback=bool(rollout["autoRollback"]),
+        history_limit=int(rollout["historyLimit"]),
+        gated=bool(gate["enabled"]),
+        gate_deadline=seconds(gate["deadline"]),
+        gate_profile=gate["profile"],
+        retry=RETRY in (meta.get("annotations") or {}),
+    )
+
+
+def _revision(spec: Object) -> tuple[Revision | None, Trouble | None]:
+    try:
+        check_template(spec.get("podTemplate") or {})
+        revision = Revision(parts_of(spec))
+    except TemplateError as error:
+        return None, Trouble("PodTemplateInvalid", str(error))
+    except ValueError as error:
+        return None, Trouble("PartitionInvalid", str(error))
+    if len(revision.text) > SNAPSHOT_BYTES:
+        told = f"spec is {len(revision.text)} bytes of JSON, more than the {SNAPSHOT_BYTES} that a revision can keep"
+        return None, Trouble("SpecTooLarge", f"{told}: shorten spec.engine.env, spec.engine.args or spec.podTemplate")
+    return revision, None

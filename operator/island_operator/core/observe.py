@@ -1,0 +1,213 @@
+"""What the children look like now: one Fleet per revision, and what its pods complain of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from island_operator.core.clock import elapsed
+from island_operator.core.text import escaped, last_line
+
+if TYPE_CHECKING:
+    from island_operator.core.model import Object, Snapshot
+
+INSTANCE, REVISION = "radix-islands.dev/instance", "radix-islands.dev/revision"
+ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
+ENGINE, GATE = "engine", "gate"
+SLOW_VOLUMES = 20  # seconds in ContainerCreating after which volumes are worth naming
+
+_PULL = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+}
+_PULL_FATAL = _PULL - {"ErrImagePull", "RegistryUnavailable"}  # those two come with the first hiccup of a registry
+_START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a pod from serving. `fatal`: waiting will not help a new revision."""
+
+    reason: (
+        str  # InsufficientGPU, Unschedulable, ImagePullFailed, EngineDied, OOMKilled, StartFailed, VolumesNotReady, ...
+    )
+    message: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The Deployment of one revision and its pods."""
+
+    revision: str
+    half: str  # islands or stock
+    created: str
+    target: int = 0  # spec.replicas of the Deployment
+    deployment: Object | None = None
+    pods: int = 0  # not terminating, not finished
+    ready: int = 0
+    terminating: int = 0  # still hold their GPU
+    booting: int = 0  # on a node, not ready
+    unscheduled: int = 0
+    troubles: tuple[Trouble, ...] = ()  # of pods that are not ready
+    crashes: tuple[Trouble, ...] = ()  # of every pod that ever restarted, ready again or not
+
+    @property
+    def holding(self) -> int:
+        """Pods that hold, or ask for, a GPU."""
+        return self.pods + self.terminating
+
+    @property
+    def idle(self) -> bool:
+        """Neither has pods nor asks for any."""
+        return not self.target and not self.pods and not self.terminating
+
+
+def fleets(snapshot: Snapshot, now: str) -> dict[str, Fleet]:
+    """Every revision that has a Deployment or a pod, by its hash."""
+    pods: dict[str, list[Object]] = {}
+    for pod in snapshot.of("Pod"):
+        if label(pod, ROLE) == ENGINE and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+            pods.setdefault(label(pod, REVISION), []).append(pod)
+    deployments = {
+        label(d, REVISION): d for d in snapshot.of("Deployment") if label(d, ROLE) == ENGINE and not leaving(d)
+    }
+    return {
+        name: _fleet(name, deployments.get(name), pods.get(name, []), now)
+        for name in sorted({*deployments, *pods} - {""})
+    }
+
+
+def _fleet(name: str, deployment: Object | None, pods: list[Object], now: str) -> Fleet:
+    living = [p for p in pods if not leaving(p)]
+    some = deployment or pods[0]
+    return Fleet(
+        revision=name,
+        half=label(some, HALF),
+        created=str(some["metadata"].get("creationTimestamp", "")),
+        target=int(deployment["spec"].get("replicas", 0)) if deployment else 0,
+        deployment=deployment,
+        pods=len(living),
+        ready=sum(is_ready(p) for p in living),
+        terminating=len(pods) - len(living),
+        booting=sum(placed(p) and not is_ready(p) for p in living),
+        unscheduled=sum(not placed(p) for p in living),
+        troubles=tuple(t for p in living if not is_ready(p) and (t := trouble(p, now))) + _refusals(deployment),
+        crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p["metadata"]["name"], s))),
+    )
+
+
+def _refusals(deployment: Object | None) -> tuple[Trouble, ...]:
+    """A quota, a LimitRange or pod security that lets no pod be made: only the Deployment tells."""
+    failure = condition(deployment or {}, "ReplicaFailure")
+    if failure.get("status") != "True":
+        return ()
+    return (Trouble("PodsRefused", f"the cluster refuses pods: {escaped(str(failure.get('message', '')))}"),)
+
+
+def label(obj: Object, name: str) -> str:
+    """A label's value, empty where it is not there."""
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))
+
+
+def leaving(obj: Object) -> bool:
+    """Being deleted."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def condition(obj: Object, kind: str) -> Object:
+    """A status condition, {} where it is not there."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), {})
+
+
+def is_ready(pod: Object) -> bool:
+    """The pod's Ready condition."""
+    return bool(condition(pod, "Ready").get("status") == "True")
+
+
+def placed(pod: Object) -> bool:
+    """The scheduler has found a node."""
+    return bool(pod["spec"].get("nodeName"))
+
+
+def container_statuses(pod: Object) -> list[Any]:
+    """Of init and ordinary containers, in that order."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def trouble(pod: Object, now: str) -> Trouble | None:
+    """What keeps this pod from serving, the surest cause first; None when there is nothing to say."""
+    name = pod["metadata"]["name"]
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        told = str(scheduled.get("message", ""))
+        short = next((r for r in _resources(pod) if f"Insufficient {r}" in told), None)
+        return Trouble("InsufficientGPU" if short else "Unschedulable", f"pod {name}: {escaped(told)}")
+    for status in container_statuses(pod):
+        if found := _container_trouble(name, status):
+            return found
+    started = (pod.get("status") or {}).get("startTime")
+    waiting = any(
+        (s.get("state") or {}).get("waiting", {}).get("reason") == "ContainerCreating" for s in container_statuses(pod)
+    )
+    if waiting and started and elapsed(started, now) >= SLOW_VOLUMES:
+        return Trouble(
+            "VolumesNotReady", f"pod {name} waits for its volumes on {pod['spec'].get('nodeName')}: {_volumes(pod)}"
+        )
+    return None
+
+
+def _container_trouble(pod: str, status: Object) -> Trouble | None:
+    waiting = (status.get("state") or {}).get("waiting") or {}
+    reason = str(waiting.get("reason", ""))
+    if reason in _PULL:
+        told = escaped(str(waiting.get("message") or reason))
+        return Trouble(
+            "ImagePullFailed", f"pod {pod}: image {status.get('image')}: {told}", fatal=reason in _PULL_FATAL
+        )
+    if reason in _START:
+        return Trouble("StartFailed", f"pod {pod}: {reason}: {escaped(str(waiting.get('message', '')))}")
+    return _crash(pod, status)
+
+
+def _crash(pod: str, status: Object) -> Trouble | None:
+    """How a container ended; None while it runs for the first time, and for an init container that succeeded."""
+    ended = (status.get("state") or {}).get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
+    if not ended or (ended.get("exitCode") == 0 and not status.get("restartCount")):
+        return None
+    if ended.get("reason") == "OOMKilled":
+        advice = "raise its memory limit in spec.podTemplate"
+        return Trouble("OOMKilled", f"pod {pod}: container {status['name']} ran out of memory: {advice}", fatal=True)
+    told = last_line(str(ended.get("message", ""))) or f"no last line; see kubectl logs --previous {pod}"
+    return Trouble("EngineDied", f"pod {pod}: {status['name']} exited {ended.get('exitCode')}: {told}", fatal=True)
+
+
+def _resources(pod: Object) -> list[str]:
+    return [
+        r
+        for c in pod["spec"].get("containers", ())
+        for r in ((c.get("resources") or {}).get("limits") or {})
+        if "/" in r
+    ]
+
+
+def _volumes(pod: Object) -> str:
+    """What must exist on the node or in the namespace, in the words of a pod's spec."""
+    named = []
+    for volume in pod["spec"].get("volumes", ()):
+        for kind, key in (
+            ("hostPath", "path"),
+            ("persistentVolumeClaim", "claimName"),
+            ("secret", "secretName"),
+            ("configMap", "name"),
+            ("image", "reference"),
+        ):
+            if kind in volume:
+                named.append(f"{volume['name']} ({kind} {volume[kind].get(key)})")
+    return escaped(", ".join(named) + " must exist" if named else "see kubectl describe pod")

@@ -1,0 +1,182 @@
+"""reconcile(snapshot, now) -> Plan. Pure: no I/O, no clock, no memory.
+
+Decide, record, act: a pass that decides something new writes only the status and asks for another pass; a pass that
+decides nothing makes the children what the recorded decisions say. So a crash between any two writes loses nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from island_operator.core import conditions, intent, manifests, observe, rollout, scale, state
+from island_operator.core import gate as gates
+from island_operator.core.clock import elapsed
+from island_operator.core.model import Plan
+from island_operator.core.observe import GATE, ROLE, label, leaving
+from island_operator.core.revision import Revision, remembered
+from island_operator.core.scale import Room
+from island_operator.core.state import CANARY, GATING, PENDING
+
+if TYPE_CHECKING:
+    from island_operator.core.intent import Intent
+    from island_operator.core.model import Object, Snapshot
+    from island_operator.core.rollout import Pass
+    from island_operator.core.state import State
+
+STARVED = 5.0  # seconds: longer than the scheduler takes to bind a GPU that was just given back
+LOOK_AGAIN = 20.0  # seconds: a pod that is being created tells nobody that its volumes do not come
+
+
+def reconcile(snapshot: Snapshot, now: str) -> Plan:
+    """What to write, for one InferenceService and its children as they are. `now` is RFC 3339 UTC."""
+    parent = snapshot.parent
+    seen = observe.fleets(snapshot, now)
+    before = state.read(parent.get("status") or {})
+    known = _recovered(before, snapshot)
+    active = _remembered(snapshot, known.active)
+    here = rollout.Pass(_safe(intent.read(parent), active), snapshot, seen, now)
+    after = rollout.advance(known, here)
+    verbs = (intent.RETRY,) if here.intent.retry else ()
+    serving = active if after.active == known.active else here.intent.revision
+    status = conditions.report(after, here, serving)
+    if after != before:
+        return Plan(status=status, events=tuple(here.events), requeue_after=0.0, clear_annotations=verbs)
+    return replace(_Act(after, here, active).plan(), status=status, clear_annotations=verbs)
+
+
+def _recovered(before: State, snapshot: Snapshot) -> State:
+    """A status that was lost (children adopted by a new object): the stable Service knows what served."""
+    if before != state.State():
+        return before
+    stable = snapshot.child("Service", f"{snapshot.parent['metadata']['name']}-stable")
+    revision = remembered(stable)
+    return replace(before, active=revision.hash) if revision else before
+
+
+def _remembered(snapshot: Snapshot, revision: str | None) -> Revision | None:
+    """A revision's parts, from its Deployment or from the stable Service."""
+    if revision is None:
+        return None
+    name = snapshot.parent["metadata"]["name"]
+    deployment, stable = snapshot.child("Deployment", f"{name}-{revision}"), snapshot.child("Service", f"{name}-stable")
+    return remembered(deployment, revision) or remembered(stable, revision)
+
+
+def _safe(asked: Intent, active: Revision | None) -> Intent:
+    """A spec that cannot be turned into pods must not stop the kill switch: what serves then, with islands off."""
+    if asked.revision is None and not asked.islands and active is not None and active.half.islands:
+        return replace(asked, revision=active.stock_twin)
+    return asked
+
+
+@dataclass(frozen=True)
+class _Act:
+    """The children that the recorded decisions ask for."""
+
+    state: State
+    here: Pass
+    active: Revision | None
+
+    def plan(self) -> Plan:
+        parent, asked = self.here.snapshot.parent, self.here.intent
+        desired, delete = self._deployments()
+        canary = self.state.run.revision if self.state.run and self.state.run.phase not in {PENDING, GATING} else None
+        stable = self.active or (self._revision(canary) if canary else None)
+        shown = canary if canary and self.here.seen.get(canary) else None
+        desired += [*manifests.services(parent, asked.port, stable, shown), manifests.disruption_budget(parent)]
+        desired += self._gate()
+        return Plan(tuple(desired), (*delete, *self._stale_jobs()), requeue_after=self._wake())
+
+    def _deployments(self) -> tuple[list[Object], list[Object]]:
+        desired: list[Object] = []
+        delete: list[Object] = []
+        wanted = self._replicas()
+        for name in sorted(wanted, key=lambda r: (-wanted[r], r)):
+            fleet, replicas = self.here.seen.get(name), wanted[name]
+            if replicas == 0 and (fleet is None or fleet.target == 0):
+                continue
+            if revision := self._revision(name):
+                desired.append(manifests.deployment(self.here.snapshot.parent, revision, replicas))
+            elif fleet and fleet.deployment and replicas == 0:
+                delete.append(fleet.deployment)  # its snapshot is gone or forged: it cannot be written, only removed
+        return desired, [*delete, *self._old()]
+
+    def _replicas(self) -> dict[str, int]:
+        """Replicas per revision, by phase."""
+        now, seen, run = self.state, self.here.seen, self.state.run
+        if run is None:
+            return scale.hold(self.here.intent.replicas, now.active, seen)
+        room = Room.of(self.here.intent.replicas, run.mode)
+        if run.fast:
+            return scale.rush(room, run.revision, now.active, seen, give=self._patience() <= 0)
+        if run.phase in {PENDING, GATING}:
+            proved_later = {f.revision: f for f in seen.values() if f.revision != run.revision or not f.idle}
+            return scale.step(room, 1, run.revision, now.active, proved_later, gate=1) | {run.revision: 0}
+        most = rollout.cap(run, room) if run.phase == CANARY else room.limit
+        return scale.step(room, most, run.revision, now.active, seen)
+
+    def _patience(self) -> float:
+        """Seconds until a starved revision is given another's GPU; infinite while it is not starved."""
+        since = self.state.run.starved_since if self.state.run else None
+        return STARVED - elapsed(since, self.here.now) if since else math.inf
+
+    def _revision(self, name: str) -> Revision | None:
+        asked = self.here.intent.revision
+        if asked and asked.hash == name:
+            return asked
+        return self.active if name == self.state.active else _remembered(self.here.snapshot, name)
+
+    def _old(self) -> list[Object]:
+        """Deployments of revisions that are history, beyond what spec.rollout.historyLimit keeps."""
+        run = self.state.run
+        needed = {self.state.active, self.state.desired, run.revision if run else None}
+        idle = [f for f in self.here.seen.values() if f.idle and f.deployment and f.revision not in needed]
+        newest = sorted(idle, key=lambda f: (f.created, f.revision), reverse=True)
+        return [f.deployment for f in newest[self.here.intent.history_limit :] if f.deployment]
+
+    def _gate(self) -> list[Object]:
+        """The Job of the running attempt, once there is a GPU's worth of room."""
+        run, gate, asked = self.state.run, self.state.gate, self.here.intent
+        if run is None or run.phase != GATING or gate is None or asked.revision is None:
+            return []
+        held = sum(f.holding for f in self.here.seen.values())
+        made = gate.job_uid or self.here.snapshot.child("Job", gate.job)
+        if made or held > Room.of(asked.replicas, run.mode).limit - 1:
+            return []
+        parent = self.here.snapshot.parent
+        return [manifests.gate_job(parent, asked.revision, gate.job, asked.gate_profile, asked.gate_deadline)]
+
+    def _stale_jobs(self) -> list[Object]:
+        """Gates that nobody waits for: at once while they hold a GPU, finished ones beyond the history limit."""
+        run, gate, asked = self.state.run, self.state.gate, self.here.intent
+        current = gate.job if run and run.phase == GATING and gate else None
+        mine = [
+            j
+            for j in self.here.snapshot.of("Job")
+            if label(j, ROLE) == GATE
+            and gates.owned(j, asked.uid)
+            and not leaving(j)
+            and j["metadata"]["name"] != current
+        ]
+        ended = [j for j in mine if gates.finished(j)]
+        newest = sorted(ended, key=lambda j: str(j["metadata"].get("creationTimestamp", "")), reverse=True)
+        return [*(j for j in mine if not gates.finished(j)), *newest[asked.history_limit :]]
+
+    def _wake(self) -> float | None:
+        """Seconds until time alone decides something."""
+        run, gate, now, waits = self.state.run, self.state.gate, self.here.now, []
+        if run and run.phase == GATING and gate:
+            job = self.here.snapshot.child("Job", gate.job)
+            waits.append(5.0 if job and gates.finished(job) else LOOK_AGAIN)
+        elif run and run.held_since:
+            waits.append(run.steps[run.step][1] - elapsed(run.held_since, now))
+        elif run and run.fast:
+            waits.append(self._patience())
+        elif run:
+            waits.append(run.deadline - elapsed(run.progress_at, now) + 1)
+        if any(f.booting for f in self.here.seen.values()):
+            waits.append(LOOK_AGAIN)
+        ahead = [w for w in waits if 0 < w < math.inf]
+        return max(0.5, min(ahead)) if ahead else None
