@@ -162,7 +162,8 @@ class ControlPlane:
 
     def merge(self, kind, name, body, namespace="default", subresource=None):
         extra = ["--subresource", subresource] if subresource else []
-        self.kubectl("patch", kind, name, "-n", namespace, "--type", "merge", "-p", json.dumps(body), *extra)
+        patch = ["--type", "merge", "--patch-file", "/dev/stdin", *extra]  # it may be longer than a command line
+        self.kubectl("patch", kind, name, "-n", namespace, *patch, stdin=json.dumps(body))
 
     def _start(self, name, *args):
         log = (self.dir / f"{name}.log").open("ab")

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -49,7 +50,9 @@ class KubernetesCluster:
             try:
                 if not file and os.environ.get("KUBERNETES_SERVICE_HOST"):
                     config.load_incluster_config(client_configuration=configuration)
-                else:  # its inline certificates become files; a pod's read-only disk needs none
+                else:
+                    _must_exist(file or "~/.kube/config")
+                    # its inline certificates become files; a service account's are files already, a read-only disk will do
                     folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="island-operator-"))
                     await config.load_kube_config(
                         file, client_configuration=configuration, persist_config=False, temp_file_path=folder
@@ -184,6 +187,12 @@ METHODS = {
     "apply": "PATCH",
     "patch": "PATCH",
 }
+
+
+def _must_exist(paths: str) -> None:
+    """kubernetes.aio takes a kubeconfig that is not there for an empty one."""
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
+        raise FileNotFoundError("no such file")
 
 
 def _sentence(raw: bytes) -> str:

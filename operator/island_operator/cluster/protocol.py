@@ -18,8 +18,11 @@ class ApiError(Exception):
 
     @property
     def refused(self) -> bool:
-        """Trying the same again cannot help: the object itself is at fault, or a right is missing."""
-        return self.status in {400, 403, 404, 405, 413, 422}
+        """The object itself is at fault, or a right is missing: trying the same again is not likely to help.
+
+        500 is among them: so does server-side apply answer to a quantity that is none, or to a name twice in `env`.
+        """
+        return self.status in {400, 403, 404, 405, 413, 422, 500}
 
 
 class Unreachable(Exception):  # noqa: N818 - reads as a state of the cluster, which it is

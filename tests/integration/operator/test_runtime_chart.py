@@ -53,8 +53,11 @@ def live(plane, operator, name, namespace):
     plane.apply(resource(name, namespace))
     (made,) = until("a deployment", lambda: deployments(plane, name, namespace))
     target = made["metadata"]["name"]
-    plane.kubectl("set", "env", f"deploy/{target}", "-n", namespace, "ISLANDS=on")
-    until("repaired", lambda: "ISLANDS" not in json.dumps(plane.get("deploy", target, namespace)["spec"]["template"]))
+    plane.kubectl("set", "env", f"deploy/{target}", "-n", namespace, "ISLAND_ENABLED=1")
+    until(
+        "repaired",
+        lambda: "ISLAND_ENABLED" not in json.dumps(plane.get("deploy", target, namespace)["spec"]["template"]),
+    )
     plane.merge("iisvc", name, {"spec": {"islands": {"enabled": True}}}, namespace)
     plane.merge("iisvc", name, {"spec": {"islands": {"enabled": False}}}, namespace)
     plane.merge("iisvc", name, {"metadata": {"annotations": {"radix-islands.dev/retry": "1"}}}, namespace)

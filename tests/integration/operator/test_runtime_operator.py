@@ -28,7 +28,7 @@ def operator(plane):
 
 @pytest.fixture
 def name(request):
-    return request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    return request.node.name.removeprefix("test_").replace("_", "-")[:36].strip("-")
 
 
 def example(name, **spec):
@@ -161,7 +161,7 @@ def test_what_a_hand_changed_or_deleted_is_repaired(plane, operator, name):
     until("the image is back", lambda: containers() == wanted)
     plane.kubectl("scale", f"deploy/{target}", "--replicas=7")
     until("the size is back", lambda: plane.get("deploy", target)["spec"]["replicas"] == 2)
-    plane.kubectl("set", "env", f"deploy/{target}", "ISLANDS=on", "ISLAND_DECODE_INTERVAL=1", "MINE=kept")
+    plane.kubectl("set", "env", f"deploy/{target}", "ISLAND_ENABLED=1", "ISLAND_DECODE_INTERVAL=1", "MINE=kept")
     until("only the foreign variable that decides nothing stays", lambda: _env(containers(), wanted) == {"MINE"})
     plane.kubectl("label", f"service/{name}", f"{INSTANCE}-")
     until("the label is back", lambda: plane.get("service", name)["metadata"]["labels"][INSTANCE] == name)
@@ -215,8 +215,9 @@ def test_the_kill_switch_moves_to_the_stock_half_at_once_without_a_gate(plane, o
 def test_a_child_that_the_api_server_refuses_is_named_and_delays_nobody(plane, operator, name):
     wrong = {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"memory": "lots"}}}]}}
     plane.apply(example(f"{name}-bad", podTemplate=wrong))
-    degraded = until("it is named", lambda: condition(plane, f"{name}-bad", "Degraded"))
-    assert degraded["status"] == "True"
+    until("it is named", lambda: condition(plane, f"{name}-bad", "Degraded")["status"] == "True")
+    degraded = condition(plane, f"{name}-bad", "Degraded")
+    assert (degraded["reason"], len(degraded["message"]) <= 500) == ("ApplyRefused", True)
     assert "quantit" in degraded["message"]
     serve(plane, f"{name}-good")
     quiet(plane, 1.0)

@@ -310,7 +310,7 @@ async def test_a_child_the_api_server_refuses_is_named_and_nothing_after_it_is_w
     assert "conditions" not in world.status(), "the core's status replaces ours"
 
 
-@pytest.mark.parametrize("error", [ApiError(429, "slow down"), ApiError(500, "boom"), Unreachable("refused")])
+@pytest.mark.parametrize("error", [ApiError(429, "slow down"), ApiError(503, "boom"), Unreachable("refused")])
 async def test_a_passing_fault_of_the_api_server_is_not_blamed_on_the_resource(world, error):
     def fault(verb, kind):
         if kind == "Deployment":
