@@ -52,7 +52,7 @@ class KubernetesCluster:
                     config.load_incluster_config(client_configuration=configuration)
                 else:
                     _must_exist(file or "~/.kube/config")
-                    # its inline certificates become files; a service account's are files already, a read-only disk will do
+                    # its inline certificates become files; a service account's are files already
                     folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="island-operator-"))
                     await config.load_kube_config(
                         file, client_configuration=configuration, persist_config=False, temp_file_path=folder
