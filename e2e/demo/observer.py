@@ -74,7 +74,8 @@ class Observer:
         self._stopping.set()
         if self._stream:
             self._stream.terminate()
-        self._thread.join(timeout=10)
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
 
     def mixed(self, halves: set[Pair]) -> list[Seen]:
         """Pods that ran with a switch and a partition that are not one of the halves."""

@@ -69,7 +69,7 @@ class Traffic:
             self._stream.terminate()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
-        self.kube.run("delete", "pod", POD, "--ignore-not-found", "--wait=true")
+        self.kube.run("delete", "pod", POD, "--ignore-not-found", "--wait=true", timeout=90)
 
     @property
     def failed(self) -> list[Request]:
