@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from . import guard, host, owner, processes
 from .errors import ClusterError
 from .paths import RUN, cache
+from .progress import step
 
 if TYPE_CHECKING:
     from .owner import Owner
@@ -39,5 +40,6 @@ def tear_down(record: Owner | None, *, keep_guard: bool = False) -> None:
 
 def purge() -> None:
     """Also drop what later nodes would reuse: containerd's store, built images and buildah's storage."""
-    for directory in (cache() / "node", cache() / "images"):
-        host.remove_tree(directory)
+    with step("dropping the image store and built images"):
+        for directory in (cache() / "node", cache() / "images"):
+            host.remove_tree(directory)
