@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
 from support.control_plane import ControlPlane
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ boolean exclusive bounds.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -82,7 +83,7 @@ def column(name: str, path: str, kind: str = "string") -> Schema:
 
 
 def definition() -> Schema:
-    """The whole CRD."""
+    """The whole CRD, the caller's to change."""
     version = {
         "name": VERSION,
         "served": True,
@@ -125,12 +126,13 @@ def definition() -> Schema:
         },
     }
     names = {"kind": KIND, "listKind": f"{KIND}List", "plural": PLURAL, "singular": KIND.lower(), "shortNames": [SHORT]}
-    return {
+    made = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{PLURAL}.{GROUP}"},
         "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
     }
+    return copy.deepcopy(made)  # the rules in it are the models' own
 
 
 class _Plain(yaml.SafeDumper):

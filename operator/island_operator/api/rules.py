@@ -121,7 +121,7 @@ _BUDGET = (
 )
 DERIVED = [
     rule(
-        f"!{_AUTO} || {_BYTES} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry')})",
+        f"!{_AUTO} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry')}) || {_BYTES}",
         "partition is absent, so both halves are derived: give geometry.fullBytesPerToken, geometry.swaBytesPerToken "
         "and geometry.kvBudgetBytes, or both halves of partition",
         optionalOldSelf=True,
