@@ -57,7 +57,7 @@ def settings() -> kopf.OperatorSettings:
     given.scanning.disabled = True
     given.watching.server_timeout, given.watching.chunk_size = 600, 500
     given.networking.request_timeout, given.networking.connect_timeout = 30, 10
-    given.queueing.idle_timeout, given.queueing.exit_timeout = 0.5, 1.0  # its task per object is gone in half a second
+    given.queueing.idle_timeout, given.queueing.exit_timeout = 0.05, 1.0  # a task per object, soon gone: memory
     for kind in CHILDREN:
         where = KINDS[kind]
         given.watching.label_selectors[where.group, where.version, where.plural] = INSTANCE

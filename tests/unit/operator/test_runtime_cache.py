@@ -1,5 +1,6 @@
 """The cache: newest wins whatever the order, echoes wake nobody, a sweep corrects what no watch told."""
 
+import json
 import random
 
 import pytest
@@ -53,6 +54,16 @@ def test_managed_fields_are_dropped_and_the_caller_keeps_its_object():
     cache.put("InferenceService", obj)
     assert "managedFields" not in cache.parent(KEY)["metadata"]
     assert "managedFields" in obj["metadata"]
+
+
+def test_equal_strings_of_different_objects_are_one():
+    cache = Cache()
+    for name in ("a", "b"):
+        cache.put("Deployment", json.loads(json.dumps(child(1, uid=name, name=name))))
+    cache.put("InferenceService", parent(1))
+    first, second = (obj["metadata"]["labels"] for obj in cache.snapshot(KEY).children)
+    assert next(iter(first)) is next(iter(second))
+    assert first[INSTANCE] is second[INSTANCE]
 
 
 def test_a_child_without_our_label_is_nobodys():
