@@ -15,8 +15,9 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line. Imports neither torch nor sglang."""
     top = argparse.ArgumentParser(
         prog="island-engine",
-        description="SGLang with islands: serve a model, prove that islands change no byte, make a tiny model to try it on.",
-        epilog="example: island-engine serve --islands on --model-path DIR --swa-full-tokens-ratio 0.17 --max-total-tokens 980000",
+        description="SGLang with islands: serve a model, prove that islands change no byte, make a tiny model.",
+        epilog="example: island-engine serve --islands on --model-path DIR --swa-full-tokens-ratio 0.17 "
+        "--max-total-tokens 980000",
         allow_abbrev=False,
     )
     version = f"radix-islands {importlib.metadata.version('radix-islands')} for sglang {SGLANG_VERSION}"

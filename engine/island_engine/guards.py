@@ -1,4 +1,4 @@
-"""Refusals, one sentence each, naming the flag. In the launcher before anything boots, in the scheduler where only it knows."""
+"""Refusals, one sentence each, naming the flag: in the launcher before anything boots, else in the scheduler."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import importlib.metadata
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION
 from island_engine.islands import mutation
+from island_engine.touchpoints import HOOKED
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from island_engine.touchpoints import Touch
+
+EAGER = "SGLANG_OPT_UNIFIED_CACHE_FREE_OUT_OF_WINDOW_SLOTS"  # SGLang's own switch of freeing at a stash, on by default
 INTERVAL = "ISLAND_DECODE_INTERVAL"  # how the launcher tells the scheduler process; coupled, so the operator refuses it
 
 
@@ -40,8 +47,10 @@ def check_model(path: str) -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """The port must be free now, not after a minute of booting."""
-    with socket.socket() as probe:
+    """The port must be free now, not when the engine has booted."""
+    if not 0 < port < 65_536:
+        raise RefusedError(f"--port {port}: use 1 to 65535")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -60,6 +69,27 @@ def check_mutation() -> None:
 def interval() -> int | None:
     """The decode interval that the launcher was given, tokens; None: a quarter of the chunk."""
     return int(os.environ[INTERVAL]) if os.environ.get(INTERVAL) else None
+
+
+def hook(touch: Touch, function: Callable[..., Any]) -> None:
+    """AFTER hook on a touch point, now; an error, because SGLang only logs a hook that it could not apply."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(touch.target, function, HookType.AFTER)
+    HookRegistry.apply_hooks()
+    check_hooks()
+
+
+def check_hooks() -> None:
+    """Every hook of ours took."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    ours = {touch.target for touch in HOOKED}
+    missing = sorted(ours & set(HookRegistry._hooks) - HookRegistry._patched)  # noqa: SLF001 - it has no public view
+    if missing:
+        raise RuntimeError(
+            f"SGLang could not hook {', '.join(missing)} (see the log above): use sglang=={SGLANG_VERSION}"
+        )
 
 
 def check_context(context: Any) -> None:

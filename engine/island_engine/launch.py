@@ -5,16 +5,34 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import multiprocessing
 import os
+import signal
 import sys
+import tempfile
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from island_engine import SGLANG_VERSION, guards
+from island_engine import SGLANG_VERSION, guards, startup
 from island_engine.islands import mutation
+from island_engine.islands.frontier import decode_interval
 from island_engine.plugin import BACKENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+OWNED = (
+    "--model-path",
+    "--swa-full-tokens-ratio",
+    "--max-total-tokens",
+    "--page-size",
+    "--chunked-prefill-size",
+    "--host",
+    "--port",
+    "--islands",
+    "--island-decode-interval",
+)
 
 EXAMPLE = """example:
   island-engine serve --islands on --model-path google/gemma-4-26B-A4B-it --swa-full-tokens-ratio 0.17 \\
@@ -39,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         "--island-decode-interval",
         type=int,
         metavar="TOKENS",
-        help="committed tokens between decode islands (default: a quarter of the prefill chunk)",
+        help="committed tokens between decode islands, at least a page (default: a quarter of the prefill chunk)",
     )
     parser.add_argument("--model-path", required=True, help="folder or hub name of the model")
     parser.add_argument(
@@ -61,12 +79,11 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
     check(options, rest)
     guards.check_model(options.model_path)
     guards.check_port(options.host, options.port)
-    if options.island_decode_interval:
-        os.environ[guards.INTERVAL] = str(options.island_decode_interval)
-    else:
-        os.environ.pop(guards.INTERVAL, None)
+    said = resolved(options)
+    os.environ[guards.INTERVAL] = str(said["decode_interval"] or "")
+    os.environ[startup.MODE] = options.islands
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print(json.dumps(resolved(options)), flush=True)
+    print(json.dumps(said), flush=True)
     return serve(options, arguments(options, rest))
 
 
@@ -83,18 +100,30 @@ def check(options: argparse.Namespace, rest: Sequence[str]) -> None:
     if options.chunked_prefill_size % options.page_size:
         multiple = -(-options.chunked_prefill_size // options.page_size) * options.page_size
         raise guards.RefusedError(
-            f"--chunked-prefill-size {options.chunked_prefill_size} is not a multiple of --page-size {options.page_size}: use {multiple}"
+            f"--chunked-prefill-size {options.chunked_prefill_size} is not a multiple of "
+            f"--page-size {options.page_size}: use {multiple}"
         )
     if options.islands != "on" and options.island_decode_interval:
         raise guards.RefusedError("--island-decode-interval needs --islands on: drop one of them")
     for argument in rest:
-        name = argument.split("=", 1)[0]
-        if name.startswith("--radix-cache") or name == "--config":
-            raise guards.RefusedError(f"{name} would choose the cache behind the switch: use --islands on, off or lazy")
-        if name == "--disable-radix-cache" and options.islands != "off":
-            raise guards.RefusedError(
-                "--disable-radix-cache: islands live in the radix cache; drop it or use --islands off"
-            )
+        check_flag(argument.split("=", 1)[0], on=options.islands != "off")
+    if options.islands == "on" and os.environ.get(guards.EAGER, "").lower() in ("0", "false", "no", "n"):
+        raise guards.RefusedError(f"{guards.EAGER}={os.environ[guards.EAGER]} turns prefill islands off: unset it")
+
+
+def check_flag(name: str, *, on: bool) -> None:
+    """Refuse what would choose the cache, or set one of our flags, behind the switch; SGLang takes abbreviations."""
+    if not name.startswith("--") or name == "--":
+        return
+    if name.startswith("--radix-cache") or "--radix-cache-backend".startswith(name) or name == "--config":
+        raise guards.RefusedError(f"{name} would choose the cache behind the switch: use --islands on, off or lazy")
+    for owned in OWNED:
+        if owned.startswith(name):
+            raise guards.RefusedError(f"{name} is short for {owned}: spell it out")
+    if name == "--disable-radix-cache" and on:
+        raise guards.RefusedError(
+            "--disable-radix-cache: islands live in the radix cache; drop it or use --islands off"
+        )
 
 
 def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
@@ -113,41 +142,73 @@ def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 
 def resolved(options: argparse.Namespace) -> dict[str, Any]:
-    """What this engine was told. `swa_tokens`: the SWA pool; interval null: a quarter of the chunk."""
+    """What this engine will run with, in tokens. `window`: null when only SGLang can know it (a name of the hub)."""
+    page, chunk = options.page_size, options.chunked_prefill_size
+    window = sliding_window(options.model_path)
+    interval = max(page, options.island_decode_interval or decode_interval(chunk, window or page, page))
     return {
         "islands": options.islands,
         "swa_full_tokens_ratio": options.swa_full_tokens_ratio,
-        "max_total_tokens": options.max_total_tokens,
-        "swa_tokens": int(options.swa_full_tokens_ratio * options.max_total_tokens),
-        "page_size": options.page_size,
-        "chunked_prefill_size": options.chunked_prefill_size,
-        "decode_interval": options.island_decode_interval,
+        "max_total_tokens": options.max_total_tokens // page * page,
+        "swa_tokens": int(options.swa_full_tokens_ratio * options.max_total_tokens) // page * page,
+        "window": window,
+        "page_size": page,
+        "chunked_prefill_size": chunk,
+        "decode_interval": interval if options.islands == "on" else None,
         "mutation": mutation.asked() or None,
         "sglang": SGLANG_VERSION,
         "plugin": importlib.metadata.version("radix-islands"),
     }
 
 
+def sliding_window(model_path: str) -> int | None:
+    """The window that the model's config.json names, tokens."""
+    path = Path(model_path).expanduser() / "config.json"
+    if not path.is_file():
+        return None
+    config = json.loads(path.read_text(encoding="utf-8"))
+    window = config.get("text_config", config).get("sliding_window")
+    return int(window) if window else None
+
+
 def serve(options: argparse.Namespace, argv: Sequence[str]) -> int:
     """Run SGLang's server in this process; it starts the scheduler and the detokenizer."""
-    from sglang.srt.plugins import load_plugins
+    signal.signal(signal.SIGTERM, _terminated)  # a container's first process has no default; SGLang replaces it
+    with tempfile.TemporaryDirectory(prefix="island-engine-") as folder:
+        os.environ[startup.LAST_WORDS] = str(Path(folder) / "last-words")
+        from sglang.srt.plugins import load_plugins
 
-    load_plugins()
-    check_loaded()
-    from sglang.launch_server import run_server
-    from sglang.srt.platforms import current_platform
-    from sglang.srt.server_args import prepare_server_args
-    from sglang.srt.utils import kill_process_tree
+        load_plugins()
+        check_loaded()
+        from sglang.launch_server import run_server
+        from sglang.srt.platforms import current_platform
+        from sglang.srt.server_args import prepare_server_args
+        from sglang.srt.utils import kill_process_tree
 
-    args = list(argv)
-    if current_platform.device_type == "cpu" and "--device" not in args:
-        args += ["--device", "cpu"]
-    _announce_metrics(options)
-    try:
-        run_server(prepare_server_args(args))
-    finally:
-        kill_process_tree(os.getpid(), include_parent=False)
+        from island_engine import drain
+
+        args = list(argv)
+        if current_platform.device_type == "cpu" and "--device" not in args:
+            args += ["--device", "cpu"]
+        _announce_metrics(options)
+        drain.install()
+        server_args = prepare_server_args(args)
+        server_args.custom_sigquit_handler = startup.scheduler_died
+        try:
+            run_server(server_args)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the last line of the log must say so
+            traceback.print_exc()
+            startup.die(startup.sentence(error))
+        finally:
+            kill_process_tree(os.getpid(), include_parent=False)
     return 0
+
+
+def _terminated(*_: Any) -> None:
+    """SIGTERM while booting: nothing runs yet, so there is nothing to finish."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(0)
 
 
 def check_loaded() -> None:
@@ -156,13 +217,18 @@ def check_loaded() -> None:
 
     missing = set(BACKENDS.values()) - set(registered_radix_cache_backends())
     if missing:
-        raise guards.RefusedError(
-            f"the plugin of radix-islands did not load (see the log above): unset SGLANG_PLUGINS={os.environ.get('SGLANG_PLUGINS', '')}"
+        chosen = os.environ.get("SGLANG_PLUGINS")
+        remedy = (
+            f"SGLANG_PLUGINS={chosen} leaves it out, unset it"
+            if chosen
+            else "reinstall radix-islands, see the log above"
         )
+        raise guards.RefusedError(f"SGLang did not load the plugin of radix-islands: {remedy}")
+    guards.check_hooks()
 
 
 def _announce_metrics(options: argparse.Namespace) -> None:
-    """island_enabled and island_swa_ratio come from this process, as soon as SGLang has chosen the metrics directory."""
+    """island_enabled and island_swa_ratio come from this process, once SGLang has chosen the metrics directory."""
     from sglang.srt.entrypoints import http_server
 
     from island_engine.metrics import announce

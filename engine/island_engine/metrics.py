@@ -9,7 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 
-class IslandMetrics:
+class Silent:
+    """Counts nothing: for the ranks of a tensor-parallel engine that would count the same things again."""
+
+    def published(self, phase: str, *, tombstoned: int) -> None:
+        """See IslandMetrics."""
+
+    def freed(self, tokens: int) -> None:
+        """See IslandMetrics."""
+
+    def hit(self, tokens: int, *, running: bool, crossed: bool) -> None:
+        """See IslandMetrics."""
+
+    def noop(self, tokens: int) -> None:
+        """See IslandMetrics."""
+
+    def violation(self) -> None:
+        """See IslandMetrics."""
+
+    def held(self, holds: list[int], *, live: int) -> None:
+        """See IslandMetrics."""
+
+
+class IslandMetrics(Silent):
     """What a scheduler counts. Tokens unless the name says otherwise."""
 
     def __init__(self) -> None:
@@ -36,6 +58,8 @@ class IslandMetrics:
             self._published.labels(phase=phase).inc(0)
         for origin in ("running", "finished"):
             self._hits.labels(origin=origin).inc(0)
+        for stat in ("mean", "max"):
+            self._hold.labels(stat=stat)
 
     def published(self, phase: str, *, tombstoned: int) -> None:
         """An island, and how many tokens became tombstone with it."""
@@ -44,11 +68,10 @@ class IslandMetrics:
 
     def freed(self, tokens: int) -> None:
         """SWA slots given back, at a stash or by the decode-time evictor."""
-        if tokens:
-            self._freed.inc(tokens)
+        self._freed.inc(tokens)
 
     def hit(self, tokens: int, *, running: bool, crossed: bool) -> None:
-        """A prefix hit."""
+        """The prefix that an admitted request found; `running`: a request that still runs holds the same tokens."""
         self._hits.labels(origin="running" if running else "finished").inc(tokens)
         if crossed:
             self._crossed.inc()
@@ -69,8 +92,12 @@ class IslandMetrics:
 
 
 def announce(*, enabled: bool, ratio: float) -> None:
-    """Say in this process what the engine was told, whatever the cache class: off is announced too."""
+    """Say in the HTTP process what the engine was told, whatever the cache class: off is announced too.
+
+    The counters of the scheduler are declared here as well, so that every name is there, at 0, with islands off.
+    """
     from prometheus_client import Gauge
 
+    IslandMetrics()
     Gauge("island_enabled", "1 while the island cache serves", multiprocess_mode="livemostrecent").set(int(enabled))
     Gauge("island_swa_ratio", "SWA pool over full pool", multiprocess_mode="livemostrecent").set(ratio)

@@ -5,6 +5,7 @@ Failed plugins are only logged by SGLang, so `launch` checks afterwards that thi
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 BACKENDS = {
@@ -18,28 +19,37 @@ def load() -> None:
     from sglang.srt.mem_cache.registry import register_radix_cache_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from island_engine import startup
     from island_engine.platform import activate
+    from island_engine.touchpoints import CONFIG, PROCESSES, SCHEDULER
 
+    if startup.MODE in os.environ:  # started by our launcher
+        HookRegistry.register(SCHEDULER.target, startup.around_scheduler, HookType.AROUND)
     register_radix_cache_backend(BACKENDS["on"], island_cache)
     register_radix_cache_backend(BACKENDS["lazy"], lazy_cache)
     if activate() is not None:
-        from island_engine.platform import attention, gemma4_text
+        from island_engine.platform import attention, gemma4_text, processes
 
         attention.register()
-        HookRegistry.register(gemma4_text.TARGET, gemma4_text.split_shapes, HookType.AFTER)
+        HookRegistry.register(CONFIG.target, gemma4_text.split_shapes, HookType.AFTER)
+        HookRegistry.register(PROCESSES.target, processes.fork, HookType.AFTER)
 
 
 def island_cache(context: Any) -> Any:
     """Build the island cache in the scheduler (mem_cache/registry.py), and its decode trigger with it."""
     from sglang.srt.mem_cache.registry import create_unified_radix_cache
+    from sglang.srt.runtime_context import get_parallel
 
     from island_engine import guards
     from island_engine.islands import decode
     from island_engine.islands.cache import IslandRadixCache
+    from island_engine.metrics import IslandMetrics
 
     guards.check_context(context)
     cache = create_unified_radix_cache(context, cache_class=IslandRadixCache)
     guards.check_type(cache, IslandRadixCache)
+    if get_parallel().attn_tp_rank == 0:  # the other ranks of a tensor-parallel group do the same, in lockstep
+        cache.metrics = IslandMetrics()
     decode.install()
     return cache
 

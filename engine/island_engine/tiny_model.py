@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 LAYERS, WINDOW, VOCABULARY, SEED = 6, 128, 512, 0
 
@@ -65,7 +66,7 @@ def _save(directory: Path) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _tokenizer() -> object:
+def _tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -76,8 +77,8 @@ def _tokenizer() -> object:
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        bos_token="<bos>",
-        eos_token="<eos>",
+        pad_token="<pad>",  # noqa: S106
+        bos_token="<bos>",  # noqa: S106
+        eos_token="<eos>",  # noqa: S106
         unk_token="<unk>",  # noqa: S106
     )

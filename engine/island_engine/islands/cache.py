@@ -1,25 +1,25 @@
 """IslandRadixCache: SGLang's unified radix cache with tombstones, islands and a lock that moves with them.
 
 Invariant that makes eager freeing safe under overlap scheduling: a request's SWA slots are freed, or its SWA lock is
-dropped, only for positions at least a window behind the last token whose result was processed. A step in flight is at a
-later position and reads less far back; a freed slot that is given out again is written only by kernels that are enqueued
-later on the same stream.
+dropped, only for positions at least a window behind the last token whose result was processed. A step in flight is at
+a later position and reads less far back; a freed slot that is given out again is written only by kernels that are
+enqueued later on the same stream.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from island_engine import guards
 from island_engine.islands import mutation
-from island_engine.islands.frontier import frontier, island_due, left_behind
-from island_engine.metrics import IslandMetrics
+from island_engine.islands.frontier import decode_interval, frontier, island_due, left_behind
+from island_engine.metrics import Silent
 
 SWA = ComponentType.SWA
-QUARTER = 4  # a decode island every quarter of a prefill chunk, unless told otherwise
 
 
 class IslandRadixCache(UnifiedRadixCache):
@@ -27,19 +27,21 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
-        chunk = params.chunked_prefill_size or 0
-        self.interval = guards.interval() or max(
-            self.page_size, chunk // QUARTER if chunk > 0 else self.swa_retain_window
+        self.interval = guards.interval() or decode_interval(
+            params.chunked_prefill_size, self.swa_retain_window, self.page_size
         )
-        self.metrics = IslandMetrics()
-        self.holders: dict[int, Any] = {}  # id(request) -> request that holds KV, for the hold gauges
+        self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
+        self.holders: dict[int, Any] = {}  # id(request) -> a request that was published and has not been released
         self._frontier: int | None = None  # set while a stash runs
-        self._decoding = False  # set while a decode island is published; a prompt's last stash may see its first token too
+        self._decoding = False  # set while a decode island is published; a prompt's last stash may have output too
 
     # --- islands --------------------------------------------------------------------------------------------------
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         """Insert the first `up_to` tokens: what is before the frontier becomes tombstone, the rest an island."""
+        if id(req) not in self.holders:
+            self._count_hit(req)
+        self.holders[id(req)] = req
         start, freed = req.kv.cache_protected_len, req.kv.get_evicted_seqlen(SWA)
         allowed = frontier(up_to, self.swa_retain_window, self.page_size)
         mutation.plant(self, req, up_to)
@@ -48,35 +50,35 @@ class IslandRadixCache(UnifiedRadixCache):
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
         finally:
             self._frontier = None
-        if req.finished() or not req.kv.holds_kv:
-            self.holders.pop(id(req), None)
-        elif req.kv.cache_protected_len > start:
-            self.holders[id(req)] = req
+        if not req.finished() and req.kv.cache_protected_len > start:
             reached = req.kv.get_evicted_seqlen(SWA)  # everything the request owned before it is freed
             self.metrics.published("decode" if self._decoding else "prefill", tombstoned=max(0, reached - start))
             self.metrics.freed(max(0, reached - max(freed, start)))
-            self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free again
+            self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free
             if self._reads_freed(req, up_to):
                 self.metrics.violation()
         self.observe()
 
     def _reads_freed(self, req: Any, length: int) -> bool:
-        """Whether the window behind token `length` holds a position without an SWA slot: the next token would read it."""
-        row = self.req_to_token_pool.req_to_token[
-            req.kv.req_pool_idx, max(0, length - self.swa_retain_window + 1) : length
-        ]
+        """Whether the window behind token `length` holds a position without an SWA slot: the next token reads it.
+        Waits for the device, once an island, that is once every `interval` tokens of a request.
+        """
+        first = max(0, length - self.swa_retain_window + 1)
+        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, first:length]
         mapped = self.token_to_kv_pool_allocator.full_to_swa_index_mapping[row.long()]
         return bool((mapped <= 0).any())
 
     def swa_retain_floor(self, req: Any) -> int | None:
-        """Stock frees one page more at a stash than the frontier allows (base_prefix_cache.py:708 is asked by it)."""
+        """At a stash stock frees a page more than the frontier allows; it never frees past this floor."""
         return super().swa_retain_floor(req) if self._frontier is None else self._frontier
 
     def decode_island(self, req: Any) -> bool:
         """Publish prompt and generation when the request has committed `interval` tokens since its last island."""
         kv = req.kv
-        if self.disable or not kv.holds_kv or req.lock is None or req.finished() or req.is_retracted:
+        if not kv.holds_kv or req.lock is None or req.finished() or req.is_retracted:
             return False
+        if req.skip_radix_cache_insert or req.session is not None or req.beam_group is not None:
+            return False  # barred from the tree, or its row is not its own
         committed = self.committed(req)
         if not island_due(committed, kv.cache_protected_len, self.interval):
             return False
@@ -90,60 +92,67 @@ class IslandRadixCache(UnifiedRadixCache):
 
     @staticmethod
     def committed(req: Any) -> int:
-        """Tokens whose ids are known and whose KV is written; under overlap kv_committed_len counts the step in flight."""
+        """Tokens with a known id and written KV; under overlap kv_committed_len counts the step in flight too."""
         return int(min(req.kv.kv_committed_len, req.seqlen - 1))
 
     # --- the lock moves with the island ---------------------------------------------------------------------------
 
     def release_swa_prefix_lock(self, req: Any) -> None:
-        """Only once the window has left the newest island: stock counts steps since the prefill, which an island outdates."""
+        """Only once the window has left the newest island: stock counts steps since the prefill, outdated by one."""
         if left_behind(self.committed(req), req.kv.cache_protected_len, self.swa_retain_window, self.page_size):
             super().release_swa_prefix_lock(req)
 
     def evict_sliding_windows(self, req: Any, pre_len: int, *, eviction_interval: int = 1) -> None:
         """The decode-time evictor: free the request's own dead window, then let go of an island it has left."""
-        before = req.kv.get_evicted_seqlen(SWA)
+        before = max(req.kv.get_evicted_seqlen(SWA), req.kv.cache_protected_len)
         super().evict_sliding_windows(req, pre_len, eviction_interval=eviction_interval)
-        freed = req.kv.get_evicted_seqlen(SWA) - max(before, req.kv.cache_protected_len)
-        if freed > 0:
-            self.metrics.freed(freed)
-            self.observe()
+        self.metrics.freed(max(0, req.kv.get_evicted_seqlen(SWA) - before))
         if req.lock is not None:
             self.release_swa_prefix_lock(req)
 
     # --- accounting -----------------------------------------------------------------------------------------------
 
-    def match_prefix(self, params: Any) -> Any:
-        """SGLang's match, counted: whose tokens were hit, and whether the path crossed a tombstone."""
-        result = super().match_prefix(params)
-        hit = int(result.device_prefix_len)
-        if params.req is not None and hit:
-            crossed = bool(self.tree_core.swa_tombstone_ranges(params.key, 0, hit))
-            self.metrics.hit(hit, running=self._still_running(params, hit), crossed=crossed)
-        return result
+    def on_release(self, req: Any, *, checkpointed: bool) -> None:
+        """SGLang is giving the request's row back: finished, aborted or retracted."""
+        super().on_release(req, checkpointed=checkpointed)
+        self.holders.pop(id(req), None)
+        self.observe()
 
-    def _still_running(self, params: Any, hit: int) -> bool:
-        """Whether a request that still runs published what was hit: its tokens are the same up to there."""
-        wanted = list(params.key.token_ids[:hit])
-        tail = wanted[-self.page_size :]
-        for req in self.holders.values():
-            if req is params.req or req.kv.cache_protected_len < hit:
-                continue
-            tokens = req.full_untruncated_fill_ids
-            if list(tokens[hit - len(tail) : hit]) == tail and list(tokens[:hit]) == wanted:
-                return True
-        return False
+    def _count_hit(self, req: Any) -> None:
+        """At its first stash: what the cache gave an admitted request. A match alone may be tried many times."""
+        hit = req.kv.cache_protected_len
+        if not hit:
+            return
+        ids = req.full_untruncated_fill_ids
+        key = RadixKey(
+            ids[: hit + int(self.tree_core.is_eagle)],  # n bigrams span n + 1 tokens
+            req.extra_key,
+            is_bigram=self.tree_core.is_eagle,
+            cache_salt=req.cache_salt,
+        )
+        tail = slice(hit - self.page_size, hit)  # compared first: a page tells most requests apart
+        running = any(
+            other.kv.cache_protected_len >= hit
+            and other.extra_key == req.extra_key
+            and other.full_untruncated_fill_ids[tail] == ids[tail]
+            and other.full_untruncated_fill_ids[:hit] == ids[:hit]
+            for other in self.holders.values()
+        )
+        self.metrics.hit(hit, running=running, crossed=bool(self.tree_core.swa_tombstone_ranges(key, 0, hit)))
 
     def observe(self) -> None:
         """Set the gauges from the trees and pools as they are."""
-        alive = [r for r in self.holders.values() if r.kv.holds_kv and not r.finished()]
-        self.holders = {id(r): r for r in alive}
-        self.metrics.held([self.held(r) for r in alive], live=self.swa_evictable_size() + self.swa_protected_size())
+        self.holders = {key: req for key, req in self.holders.items() if req.kv.holds_kv}
+        holds = [self.held(req) for req in self.holders.values() if not req.finished()]
+        self.metrics.held(holds, live=self.swa_evictable_size() + self.swa_protected_size())
 
     def held(self, req: Any) -> int:
-        """SWA tokens that a running request pins: its own slots and the island that it locks."""
-        own = req.kv.kv_allocated_len - max(req.kv.get_evicted_seqlen(SWA), req.kv.cache_protected_len)
+        """SWA tokens that a running request pins: the pages it owns and the window of the island that it locks."""
+        page = self.page_size
+        own = -(-req.kv.kv_allocated_len // page) * page - max(
+            req.kv.get_evicted_seqlen(SWA), req.kv.cache_protected_len
+        )
         locked = 0
         if req.lock is not None and not req.lock.swa_released:
-            locked = min(req.kv.cache_protected_len, self.swa_retain_window + self.page_size)
+            locked = min(req.kv.cache_protected_len, -(-self.swa_retain_window // page) * page)
         return int(max(0, own) + locked)

@@ -1,4 +1,4 @@
-"""SWA retention before SGLang 0.5.16, on the 0.5.23 tree: for comparison, so that the seed's numbers can be measured again."""
+"""SWA retention before SGLang 0.5.16, on the 0.5.23 tree: for comparison, to measure the seed's numbers again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where there is no accelerator: SGLang on a plain CPU. On a CUDA machine nothing of this package is used."""
+"""Where there is no accelerator: SGLang on a plain CPU. On a machine that has one nothing of this package is used."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ BACKEND = "triton"  # attention: Gemma 4 lets only a fixed list of names through
 
 
 def activate() -> str | None:
-    """SGLang's platform entry point: the platform to use, None to leave the choice to SGLang (platforms/__init__.py)."""
+    """SGLang's platform entry point: the platform to use; None leaves the choice to SGLang (platforms/__init__.py)."""
     import torch
 
-    if torch.cuda.is_available():
+    if torch.accelerator.is_available():  # any: CUDA, ROCm, XPU, NPU
         return None
     return "island_engine.platform.cpu:CpuPlatform"

@@ -28,7 +28,7 @@ class CpuPlatform(SRTPlatform):
             torch.set_num_threads(1)
 
     def apply_server_args_defaults(self, server_args: Any) -> None:
-        """`--device cpu` means intel_amx, which becomes torch_native, which is wrong for SWA pools (overrides.py:1301)."""
+        """`--device cpu` means intel_amx, which becomes torch_native: wrong for SWA pools (overrides.py:1301)."""
         if server_args.attention_backend in (None, "intel_amx"):
             server_args.attention_backend = BACKEND
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-TARGET = "sglang.srt.utils.hf_transformers.config.HfModelConfigParser.parse"
-
 
 def split_shapes(config: Any, *_args: Any, **_kwargs: Any) -> Any:
     """AFTER hook on the parser: the config with both shapes, or None to leave another model's alone."""
