@@ -71,6 +71,7 @@ async def watch(handlers: kopf.OperatorRegistry, namespace: str | None, started:
     """
     others = asyncio.all_tasks()
     where: dict[str, Any] = {"namespaces": [namespace]} if namespace else {"clusterwide": True}
+    where["identity"] = socket.gethostname()  # else kopf looks the user up, and a pod's uid is in no passwd file
     tasks = await kopf.spawn_tasks(registry=handlers, settings=settings(), standalone=True, **where)
     started()
     await kopf.run_tasks(tasks, ignored=others)
