@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-
-from island_engine.gate.outcome import error
-
 # Flags that the gate sets itself or that would make its arms differ in more, or in less, than the switch.
 REFUSED = {
     "--islands": "the gate boots both positions of the switch: leave it out",
@@ -25,15 +19,6 @@ class BadArgumentsError(ValueError):
     """One sentence naming the flag and what to do."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """What the gate reads of a model directory."""
-
-    path: Path
-    window: int  # sliding window, tokens
-    vocab: int  # token ids
-
-
 def check(engine_args: tuple[str, ...]) -> None:
     """Refuse arguments that contradict the gate. BadArgumentsError names the flag."""
     for argument in engine_args:
@@ -42,7 +27,7 @@ def check(engine_args: tuple[str, ...]) -> None:
             # argparse takes an unambiguous beginning for the whole flag, so --isl is --islands
             if flag.startswith("--") and len(flag) > 3 and refused.startswith(flag):
                 raise BadArgumentsError(f"{flag} is not allowed among the engine arguments: {advice}")
-    if model_path(engine_args) is None:
+    if model_name(engine_args) is None:
         raise BadArgumentsError(
             "--model-path is missing after the --: give the engine arguments of the candidate, verbatim"
         )
@@ -62,10 +47,9 @@ def value(engine_args: tuple[str, ...], flag: str) -> str | None:
     return found
 
 
-def model_path(engine_args: tuple[str, ...]) -> Path | None:
-    """The model directory, by either of SGLang's names for it."""
-    given = value(engine_args, "--model-path") or value(engine_args, "--model")
-    return Path(given) if given else None
+def model_name(engine_args: tuple[str, ...]) -> str | None:
+    """The model, by either of SGLang's flags for it: a folder, or a name of the hub."""
+    return value(engine_args, "--model-path") or value(engine_args, "--model")
 
 
 def with_metrics(engine_args: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,20 +66,3 @@ def redacted(engine_args: tuple[str, ...]) -> tuple[str, ...]:
         shown.append("***" if hide else f"{name}=***" if equals and name in SECRET else argument)
         hide = not hide and not equals and name in SECRET
     return tuple(shown)
-
-
-def read_model(engine_args: tuple[str, ...]) -> Model:
-    """The model's window and vocabulary from its config.json. Concludes ERROR NoModel or NotHybrid."""
-    path = model_path(engine_args) or Path()
-    config_file = path / "config.json"
-    try:
-        config = json.loads(config_file.read_text())
-    except (OSError, ValueError) as fault:
-        raise error("NoModel", f"--model-path {path} holds no readable config.json: {fault}") from fault
-    text = config.get("text_config", config) if isinstance(config, dict) else {}
-    window, vocab = text.get("sliding_window"), text.get("vocab_size")
-    if type(window) is not int or window <= 0:
-        raise error("NotHybrid", f"--model-path {path} has no sliding_window in its config.json: islands need one")
-    if type(vocab) is not int or vocab <= 0:
-        raise error("NoModel", f"--model-path {path} has no vocab_size in its config.json")
-    return Model(path, window, vocab)

@@ -69,26 +69,23 @@ def run(options: argparse.Namespace) -> int:
         termination_log=log,
     )
     try:
+        if log is not None:
+            log.write_text("")  # no earlier verdict may be read as this one's, however this one ends
         arguments.check(engine_args)
         summary = one_gate.execute(settings)
-    except (arguments.BadArgumentsError, OSError) as fault:
-        said = (
-            str(fault) if isinstance(fault, arguments.BadArgumentsError) else f"--report or --termination-log: {fault}"
-        )
-        return _refuse(said, log)
+    except arguments.BadArgumentsError as refused:
+        return _refuse(str(refused))
+    except OSError as fault:
+        return _refuse(f"--report or --termination-log: {fault}")
     _tell(summary, settings, as_json=options.json)
     if options.self_test and summary.verdict is Verdict.FAIL:
         return 0
     return summary.verdict.exit_code
 
 
-def _refuse(message: str, log: Path | None) -> int:
-    print(f"island-engine gate: {message}", file=sys.stderr)
-    if log is not None:
-        try:
-            artifacts.write_termination(log, Summary(Verdict.ERROR, "BadArguments", message))
-        except OSError as fault:
-            print(f"island-engine gate: --termination-log: {fault}", file=sys.stderr)
+def _refuse(sentence: str) -> int:
+    """Exit 2 goes without a report; in a pod the kubelet then keeps this last line instead."""
+    print(f"island-engine gate: {sentence}", file=sys.stderr)
     return 2
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from island_engine.gate import arguments
+from island_engine.gate import arguments, model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ def facts(
     device, driver = _device(engine_args)
     return {
         "image": environment.get("ISLAND_IMAGE", ""),
-        "model": model_revision(arguments.model_path(engine_args) or Path()),
+        "model": model.revision(model.directory(engine_args, environment)),
         "engine_args": list(arguments.redacted(engine_args)),
         "decode_interval": decode_interval,
         "environment": {
@@ -44,17 +44,6 @@ def digest(known: Mapping[str, object]) -> str:
     """`sha256:...` over the facts, independent of their order."""
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def model_revision(path: Path) -> str:
-    """Hash of config.json's bytes and of every file's name and size: cheap on weights of any size."""
-    sha = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        sha.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
-    config = path / "config.json"
-    if config.is_file():
-        sha.update(config.read_bytes())
-    return "sha256:" + sha.hexdigest()
 
 
 def _device(engine_args: tuple[str, ...]) -> tuple[str, str]:

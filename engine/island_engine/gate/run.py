@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from island_engine.gate import arguments, artifacts, compare, fingerprint
+from island_engine.gate import arguments, artifacts, compare, fingerprint, model
 from island_engine.gate.arms import SERVE, Arm, Engine
 from island_engine.gate.compare import ARMS, OFF_B, ON, Conclusion, Recording, Serve
 from island_engine.gate.outcome import Conclude, error, inconclusive
@@ -149,7 +149,8 @@ async def _bounded(settings: Settings, ledger: _Ledger, lines: IO[str]) -> Concl
 
 
 async def _gate(settings: Settings, ledger: _Ledger, lines: IO[str], progress: Progress) -> Conclusion:
-    arguments.read_model(settings.engine_args)  # a missing model is said before anything boots
+    if model.is_local(settings.engine_args):
+        model.read(model.directory(settings.engine_args, os.environ))  # a missing one is said before anything boots
     until: str | None = None
     for name in ARMS:
         until = await _run_arm(settings, settings.arm(name), ledger, lines, progress, until)
@@ -242,7 +243,7 @@ def _stops(reference: Serve, serve: Serve) -> bool:
 
 def read_geometry(info: dict[str, Any], settings: Settings) -> Geometry:
     """The Geometry in a /server_info answer. Concludes ERROR BadAnswer or NotHybrid."""
-    model = arguments.read_model(settings.engine_args)
+    served = model.read(model.directory(settings.engine_args, os.environ))
     try:
         memory = info["internal_states"][0]["memory_usage"]
         page, chunk = int(info["page_size"]), int(info["chunked_prefill_size"] or 0)
@@ -255,4 +256,4 @@ def read_geometry(info: dict[str, Any], settings: Settings) -> Geometry:
             "NotHybrid", "the engine keeps no sliding-window pool for this model: islands change nothing"
         )
     interval = settings.decode_interval or max(page, chunk // 4)
-    return Geometry(model.window, page, chunk, interval, full, int(swa), context, model.vocab)
+    return Geometry(served.window, page, chunk, interval, full, int(swa), context, served.vocab)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from island_engine.gate import arguments, fingerprint
+from island_engine.gate import arguments, fingerprint, model
 from island_engine.gate.arms import Arm
 from island_engine.gate.outcome import Conclude
 
@@ -52,7 +52,7 @@ def test_a_model_must_be_named(given: tuple[str, ...]) -> None:
 def test_the_last_value_counts() -> None:
     assert arguments.value(("--a", "1", "--a=2"), "--a") == "2"
     assert arguments.value(("--a", "1"), "--b") is None
-    assert arguments.model_path(("--model=/x",)) == arguments.model_path(("--model-path", "/x"))
+    assert arguments.model_name(("--model=/x",)) == arguments.model_name(("--model-path", "/x")) == "/x"
 
 
 def test_arms_differ_in_the_switch_alone() -> None:
@@ -89,15 +89,15 @@ def test_a_model_that_is_none(tmp_path: Path, config: str | None, reason: str, s
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     with pytest.raises(Conclude, match=says) as concluded:
-        arguments.read_model(("--model-path", str(tmp_path)))
+        model.read(tmp_path)
     assert concluded.value.reason == reason
 
 
 def test_a_multimodal_config_is_read_at_its_text_part(tmp_path: Path) -> None:
     text = {"sliding_window": 1_024, "vocab_size": 262_144}
     (tmp_path / "config.json").write_text(json.dumps({"text_config": text, "vocab_size": 1}))
-    model = arguments.read_model(("--model-path", str(tmp_path)))
-    assert (model.window, model.vocab) == (1_024, 262_144)
+    read = model.read(tmp_path)
+    assert (read.window, read.vocab) == (1_024, 262_144)
 
 
 def test_every_fact_changes_the_fingerprint(tmp_path: Path) -> None:
@@ -127,3 +127,20 @@ def test_every_fact_changes_the_fingerprint(tmp_path: Path) -> None:
 
 def test_digest_does_not_depend_on_order() -> None:
     assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
+
+
+def test_a_name_of_the_hub_is_read_where_the_engine_has_put_it(tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--google--gemma-4"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc\n")
+    args = ("--model-path", "google/gemma-4")
+    for environment in ({"HF_HOME": str(tmp_path)}, {"HF_HUB_CACHE": str(tmp_path / "hub")}):
+        assert not model.is_local(args)
+        assert model.directory(args, environment) == repository / "snapshots" / "abc"
+        assert model.directory((*args, "--revision", "def"), environment) == repository / "snapshots" / "def"
+    assert model.directory(args, {"HOME": "/h"}).is_relative_to("/h/.cache/huggingface/hub/models--google--gemma-4")
+
+
+@pytest.mark.parametrize("name", ["/m", "./m", "m", "a/b/c"])
+def test_anything_else_is_a_folder(name: str) -> None:
+    assert model.is_local(("--model-path", name))
