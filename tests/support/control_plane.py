@@ -7,6 +7,7 @@ it.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -46,6 +47,13 @@ def free_ports(count):
         return [one.getsockname()[1] for one in sockets]
 
 
+def sweep():
+    """Remove what a killed test run has left: its processes died with it, its folder did not."""
+    for folder in Path(tempfile.gettempdir()).glob("control-plane-*-*"):
+        if not Path("/proc", folder.name.split("-")[2]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def until(what, check, timeout=60.0, every=0.05):
     """Wait until `check()` is true (AssertionErrors inside count as not yet), and return what it returned."""
     end = time.monotonic() + timeout
@@ -65,7 +73,8 @@ class ControlPlane:
 
     def __init__(self):
         self.bin = binaries()
-        self._scratch = tempfile.TemporaryDirectory(prefix="control-plane-")
+        sweep()
+        self._scratch = tempfile.TemporaryDirectory(prefix=f"control-plane-{os.getpid()}-")
         self.dir = Path(self._scratch.name)
         self.kubeconfig = self.dir / "super-admin.conf"
         self._processes = {}
@@ -87,7 +96,6 @@ class ControlPlane:
                 "--secure-port", "0", "--allocate-node-cidrs=false", "--kube-api-qps", "200", "--kube-api-burst", "400",
             )  # fmt: skip
             self.kubectl("apply", "--server-side", "-f", CRD)
-            self.kubectl("wait", "--for=condition=Established", "crd/inferenceservices.radix-islands.dev")
             # 429 "storage is (re)initializing" for a moment after that
             until("the new kind is served", lambda: self.try_kubectl("get", "iisvc", "-A").returncode == 0)
         except BaseException:
