@@ -79,7 +79,7 @@ class Engine(Model):
     """The SGLang engine."""
 
     model_config = ConfigDict(json_schema_extra=ruled(rules.CHUNK))
-    image: Annotated[str, Field(max_length=512, pattern=r"^[^\s]+$")] = Field(
+    image: Annotated[str, Field(max_length=512, pattern="^[!-~]+$")] = Field(  # Go and Rust differ in what \s is
         description="Image whose entry point is island-engine; the gate runs it too."
     )
     args: Annotated[
