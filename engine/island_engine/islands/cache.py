@@ -63,7 +63,7 @@ class IslandRadixCache(UnifiedRadixCache):
         """Whether the window behind token `length` holds a position without an SWA slot: the next token reads it.
         Waits for the device, once an island, that is once every `interval` tokens of a request.
         """
-        first = max(0, length - self.swa_retain_window + 1)
+        first = max(0, length - self.swa_retain_window)  # SGLang's window does not count the token that reads
         row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, first:length]
         mapped = self.token_to_kv_pool_allocator.full_to_swa_index_mapping[row.long()]
         return bool((mapped <= 0).any())

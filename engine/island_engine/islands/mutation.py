@@ -25,20 +25,22 @@ def asked() -> str:
 
 
 def plant(cache: Any, req: Any, up_to: int) -> None:
-    """Before a stash of `up_to` tokens: free as if the window were one page smaller than it is.
+    """Before a stash of `up_to` tokens: free the first page that the next token still reads.
 
-    The books stay in balance, only the frontier is wrong: what decodes next, and whoever hits the island, reads slots
-    that were given back (they map to the padding slot, or to another request's KV once it took them).
+    The books stay in balance, only the frontier is wrong: what decodes next, and whoever hits the island, reads slots that
+    were given back (they map to the padding slot, or to another request's KV once it took them).
     """
     from sglang.srt.mem_cache.common import free_swa_out_of_window_slots
 
     if asked() != FRONTIER:
         return
+    page = cache.page_size
     free_swa_out_of_window_slots(
         req,
-        up_to - 1,
-        sliding_window_size=max(1, cache.swa_retain_window - cache.page_size),
-        page_size=cache.page_size,
+        up_to,
+        sliding_window_size=page,  # a page stays in any case: the tree refuses a leaf that is all tombstone
+        page_size=page,
         req_to_token_pool=cache.req_to_token_pool,
         token_to_kv_pool_allocator=cache.token_to_kv_pool_allocator,
+        retain_floor=((up_to - cache.swa_retain_window) // page + 1) * page,
     )

@@ -28,9 +28,13 @@ class CpuPlatform(SRTPlatform):
             torch.set_num_threads(1)
 
     def apply_server_args_defaults(self, server_args: Any) -> None:
-        """`--device cpu` means intel_amx, which becomes torch_native: wrong for SWA pools (overrides.py:1301)."""
+        """`--device cpu` means intel_amx, which becomes torch_native: wrong for SWA pools (overrides.py:1301).
+
+        An idle scheduler polls without a pause, which takes a whole core from whoever else runs on this machine.
+        """
         if server_args.attention_backend in (None, "intel_amx"):
             server_args.attention_backend = BACKEND
+        server_args.sleep_on_idle = True
 
     def get_default_attention_backend(self) -> str:
         """The name that `attention.register` took over."""
