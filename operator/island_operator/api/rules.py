@@ -15,6 +15,7 @@ Rule = dict[str, Any]
 
 RATIO = "^(0[.][0-9]{0,3}[1-9]|1)$"  # one spelling per value, so that the text can be hashed
 SCALE = 10_000  # a ratio has at most four decimals
+MOST_TOKENS = 1_000_000_000
 LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # what a Service's name must be, RFC 1035
 
 # Where to say what these flags say; --config could say it all, and the last two change what the pair is about.
@@ -78,11 +79,15 @@ def _unchanged(*paths: str) -> str:
     return " && ".join(["oldSelf.hasValue()", *(f"oldSelf.value().{path} == self.{path}" for path in paths)])
 
 
+def _scaled(half: str) -> str:
+    return f"int(double({half}.swaFullTokensRatio) * {SCALE}.0 + 0.5)"
+
+
 def floor(half: str) -> Rule:
     """The SWA pool of one half against what its running requests pin (island_engine.sizing.floor)."""
     least, why = _FLOORS[half]
     own = f"self.partition.{half}"
-    ratio, tokens = f"int(double({own}.swaFullTokensRatio) * {SCALE}.0 + 0.5)", f"{own}.maxTotalTokens"
+    ratio, tokens = _scaled(own), f"{own}.maxTotalTokens"
     had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
     # The first two are told by rules of their own, the third is what an older CRD let in.
     passes = (
@@ -93,9 +98,23 @@ def floor(half: str) -> Rule:
     )
     need_tokens = f"(({least} * {SCALE} + {ratio} - 1) / {ratio})"
     need_ratio = f"(({least} * {SCALE} + {tokens} - 1) / {tokens})"
-    or_ratio = (
-        f"{need_ratio} > {SCALE} ? '' : ', or swaFullTokensRatio \"%s\" at this maxTotalTokens'"
-        f".format([double({need_ratio}) / {SCALE}.0])"
+    # Only what would be let in is proposed: within the field's bound, and islands' ratio not above stock's.
+    stock = "self.partition.stock"
+    most_ratio = (
+        f"(has({stock}) && {stock}.swaFullTokensRatio.matches('{RATIO}') ? {_scaled(stock)} : {SCALE})"
+        if half == "islands"
+        else str(SCALE)
+    )
+    by_tokens = "'maxTotalTokens %d at this swaFullTokensRatio'"
+    by_ratio = "'swaFullTokensRatio \"%s\" at this maxTotalTokens'"
+    decimal = f"double({need_ratio}) / {SCALE}.0"
+    proposal = (
+        f"({need_tokens} <= {MOST_TOKENS}"
+        f" ? ({need_ratio} <= {most_ratio}"
+        f" ? ({by_tokens} + ', or ' + {by_ratio}).format([{need_tokens}, {decimal}])"
+        f" : {by_tokens}.format([{need_tokens}]))"
+        f" : ({need_ratio} <= {most_ratio} ? {by_ratio}.format([{decimal}])"
+        " : 'a larger maxTotalTokens and a larger swaFullTokensRatio, or a smaller engine.maxRunningRequests'))"
     )
     return rule(
         " || ".join(passes),
@@ -103,8 +122,8 @@ def floor(half: str) -> Rule:
         optionalOldSelf=True,
         fieldPath=".partition",
         messageExpression=(
-            f"'partition.{half}: SWA pool of %d tokens is below its floor of %d ({why}): use maxTotalTokens %d at this "
-            f"swaFullTokensRatio%s'.format([{ratio} * {tokens} / {SCALE}, {least}, {need_tokens}, {or_ratio}])"
+            f"'partition.{half}: SWA pool of %d tokens is below its floor of %d ({why}): use %s'"
+            f".format([{ratio} * {tokens} / {SCALE}, {least}, {proposal}])"
         ),
     )
 

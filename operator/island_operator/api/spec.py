@@ -11,7 +11,7 @@ from island_operator.api import rules
 
 VALIDATIONS, LIST_TYPE, MAP_KEYS = "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 
-Tokens = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Tokens = Annotated[int, Field(ge=1, le=rules.MOST_TOKENS)]
 
 
 def ruled(*checks: rules.Rule, **more: Any) -> dict[str, Any]:

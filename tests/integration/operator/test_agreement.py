@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -224,6 +225,45 @@ def test_derived_halves_exist_whenever_they_are_let_in_and_are_legal_themselves(
     for obj in let_in.values():
         readable(obj)
     assert set(answers(control_plane, explicit)) == legal
+
+
+SMALL = {"swaFullTokensRatio": "0.05", "maxTotalTokens": 740_000}
+PROPOSAL = re.compile(r'\b(?:use|or) (?:at least )?([a-z]\w+ )?("[0-9.]+"|[0-9]+)')
+REMEDIES: dict[str, tuple[Object, str]] = {  # edits, and where the proposed value goes
+    "islands": ({"partition/islands": SMALL}, "partition/islands/"),
+    "islands, no ratio helps": ({"partition/islands/maxTotalTokens": 50_000}, "partition/islands/"),
+    "islands, the ratio would be above stock's": ({"partition/islands/maxTotalTokens": 200_000}, "partition/islands/"),
+    "stock": (
+        {"partition/islands": SMALL | {"maxTotalTokens": 2_000_000}, "partition/stock": SMALL},
+        "partition/stock/",
+    ),
+    "stock, by requests": ({"engine/maxRunningRequests": 102}, "partition/stock/"),
+    "budget": (DERIVED | {"geometry/kvBudgetBytes": 1}, "geometry/kvBudgetBytes"),
+    "chunk": ({"engine/chunkedPrefillSize": 1000}, "engine/chunkedPrefillSize"),
+}
+
+
+@pytest.mark.parametrize(("edits", "field"), REMEDIES.values(), ids=REMEDIES)
+def test_every_value_that_a_refusal_proposes_is_let_in(control_plane: ControlPlane, edits: Object, field: str) -> None:
+    file = json.dumps(resource(edits))
+    told = control_plane.try_kubectl("create", "--dry-run=server", "-f", "-", stdin=file).stderr
+    proposed = PROPOSAL.findall(told)
+    assert proposed, told
+    for name, value in proposed:
+        better = edits | {field + name.strip(): json.loads(value)}
+        assert answers(control_plane, [resource(better)]), f"{told} but {name}{value} is refused"
+
+
+def test_a_pool_that_no_single_value_can_mend(control_plane: ControlPlane) -> None:
+    hopeless = {"partition/islands": {"swaFullTokensRatio": "0.0001", "maxTotalTokens": 1000}}
+    told = control_plane.try_kubectl(
+        "create",
+        "--dry-run=server",
+        "-f",
+        "-",
+        stdin=json.dumps(resource({"engine/maxRunningRequests": 96} | hopeless)),
+    ).stderr
+    assert "use a larger maxTotalTokens and a larger swaFullTokensRatio, or a smaller engine.maxRunningRequests" in told
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

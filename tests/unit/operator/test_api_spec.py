@@ -1,0 +1,73 @@
+"""The models as Python sees them: strict, camelCase outside, and every example reads."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from support import schema
+from support.control_plane import ROOT
+from support.resources import BASE, DERIVED, resource
+
+from island_engine import sizing
+from island_operator.api.spec import Spec
+from island_operator.api.status import Status
+
+EXAMPLES = [
+    pytest.param(obj["spec"], id=f"{file.stem}-{obj['metadata']['name']}")
+    for file in sorted((ROOT / "examples").glob("*.yaml"))
+    for obj in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    if obj["kind"] == "InferenceService"
+]
+
+
+@pytest.mark.parametrize("spec", EXAMPLES)
+def test_an_example_reads_and_both_its_halves_are_above_their_floors(spec):
+    read = Spec.model_validate(spec)
+    serving = sizing.Serving(read.engine.page_size, read.engine.chunked_prefill_size, read.engine.max_running_requests)
+    assert read.partition is not None
+    for half, islands in ((read.partition.islands, True), (read.partition.stock, False)):
+        pool = sizing.Half(half.swa_full_tokens_ratio, half.max_total_tokens)
+        assert pool.swa_tokens >= sizing.floor(read.geometry.sliding_window, serving, islands=islands)
+        cost = sizing.Geometry(
+            read.geometry.sliding_window, read.geometry.full_bytes_per_token, read.geometry.swa_bytes_per_token
+        )
+        bytes_used = half.max_total_tokens * cost.bytes_per_token(float(half.swa_full_tokens_ratio))
+        assert bytes_used <= read.geometry.kv_budget_bytes
+
+
+def test_what_is_not_said_has_the_safe_default():
+    spec = Spec.model_validate(resource(DERIVED)["spec"])
+    assert (spec.islands.enabled, spec.gate.enabled, spec.rollout.auto_rollback) == (True, True, True)
+    assert (spec.partition, spec.replicas, spec.engine.page_size) == (None, 1, 64)
+
+
+@pytest.mark.parametrize(
+    ("edits", "at"),
+    [
+        ({"unknown": 1}, ("unknown",)),
+        ({"partition/on": {}}, ("partition", "on")),
+        ({"partition/islands/swaFullTokensRatio": 0.17}, ("partition", "islands", "swaFullTokensRatio")),
+        ({"rollout": {"mode": "Downtime"}}, ("rollout", "mode")),
+        ({"engine/port": 65_536}, ("engine", "port")),
+        ({"gate": {"deadline": "soon"}}, ("gate", "deadline")),
+        ({"engine/args": ["x"] * 129}, ("engine", "args")),
+    ],
+)
+def test_a_fault_names_its_field(edits, at):
+    with pytest.raises(ValidationError) as caught:
+        Spec.model_validate(resource(edits)["spec"])
+    assert [error["loc"] for error in caught.value.errors()] == [at]
+
+
+def test_reading_changes_nothing_in_what_was_read():
+    before = resource()
+    Spec.model_validate(before["spec"])
+    assert before == BASE
+
+
+def test_a_full_status_goes_through_the_model_unchanged():
+    told = schema.full(schema.root()["properties"]["status"], items=3)
+    assert Status.model_validate(told).model_dump(mode="json", by_alias=True) == told
+
+
+def test_a_status_of_nothing_says_nothing():
+    assert Status().model_dump(mode="json", by_alias=True, exclude_none=True) == {}
