@@ -120,10 +120,8 @@ def check_flag(name: str, *, on: bool) -> None:
     for owned in OWNED:
         if owned.startswith(name):
             raise guards.RefusedError(f"{name} is short for {owned}: spell it out")
-    if name == "--disable-radix-cache" and on:
-        raise guards.RefusedError(
-            "--disable-radix-cache: islands live in the radix cache; drop it or use --islands off"
-        )
+    if on and name.startswith("--disable-r") and "--disable-radix-cache".startswith(name):
+        raise guards.RefusedError(f"{name}: islands live in the radix cache; drop it or use --islands off")
 
 
 def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:

@@ -27,8 +27,8 @@ def asked() -> str:
 def plant(cache: Any, req: Any, up_to: int) -> None:
     """Before a stash of `up_to` tokens: free the first page that the next token still reads.
 
-    The books stay in balance, only the frontier is wrong: what decodes next, and whoever hits the island, reads slots that
-    were given back (they map to the padding slot, or to another request's KV once it took them).
+    The books stay in balance, only the frontier is wrong: what decodes next, and whoever hits the island, reads slots
+    that were given back (they map to the padding slot, or to another request's KV once it took them).
     """
     from sglang.srt.mem_cache.common import free_swa_out_of_window_slots
 
