@@ -12,6 +12,7 @@ import time
 import urllib.request
 
 URL, WORKERS, TOKENS, TURNS, PAUSE = sys.argv[1], int(sys.argv[2]), 24, 6, 0.4
+WHOLE_LINES = threading.Lock()
 
 
 def ask(ids: list[int]) -> dict[str, object]:
@@ -40,7 +41,8 @@ def work(seed: int) -> None:
         for _turn in range(TURNS):
             line = ask(ids)
             ids += [*line.pop("ids", []), *(dice.randrange(4, 512) for _ in range(20))]  # type: ignore[misc]
-            print(json.dumps(line), flush=True)
+            with WHOLE_LINES:
+                print(json.dumps(line), flush=True)
             time.sleep(PAUSE)
 
 
