@@ -64,7 +64,7 @@ USED = (
     Touch("SWAComponent.free_out_of_window_slots", _SWA, 1043, "frees at a stash; lazy does not"),
     Touch("SWAComponent._maybe_split_leaf_for_swa_lock", _SWA, 593, "caps the lock; lazy does not"),
     Touch("free_swa_out_of_window_slots", "mem_cache/common.py", 75, "page and window arithmetic of a stash"),
-    Touch("RadixKey", "mem_cache/radix_cache.py", 58, "the key of a prefix"),
+    Touch("RadixKey", "mem_cache/radix_cache.py", 59, "the key of a prefix"),
     Touch("UnifiedTreeCoreInterface.swa_tombstone_ranges", _CORE, 745, "whether a hit crosses a tombstone"),
     Touch("create_unified_radix_cache", _REGISTRY, 149, "builds the cache of a class that we name"),
     Touch("register_radix_cache_backend", _REGISTRY, 58, "makes --radix-cache-backend islands and lazy known"),

@@ -6,4 +6,4 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import support.rig  # noqa: F401 - imports SGLang, once
+    import sglang.srt.entrypoints.engine  # noqa: F401 - all of SGLang, once

@@ -1,0 +1,248 @@
+"""Two real boots of `island-engine serve`, on and off, on the tiny model in fp32: the same tokens, and who counts what.
+
+SGLang on a CPU, one after the other; a minute or two. Each is told to stop while a request runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CACHE = Path(os.environ.get("RADIX_ISLANDS_CACHE", Path.home() / ".cache" / "radix-islands"))
+ENGINE = (sys.executable, "-m", "island_engine")
+# The decode interval exceeds window (128) and page together, so that decode islands leave tombstones behind them.
+INTERVAL = 320
+FLAGS = (
+    *("--dtype", "float32", "--page-size", "64", "--chunked-prefill-size", "512", "--context-length", "16384"),
+    *("--max-total-tokens", "19968", "--swa-full-tokens-ratio", "0.4", "--max-running-requests", "8"),
+    "--enable-metrics",
+)
+BOOT_SECONDS = 240  # how long to wait before giving up; a boot takes 12 s on two idle cores
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    """The tiny model, made once per machine."""
+    path = CACHE / "models" / "tiny-gemma"
+    subprocess.run([*ENGINE, "tiny-model", str(path)], check=True)
+    return path
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    return [rng.randrange(4, 512) for _ in range(length)]
+
+
+class Engine:
+    """One `serve` process; its log is a file."""
+
+    def __init__(self, model: Path, log: Path, *flags: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.log = log
+        arguments = ["serve", "--model-path", str(model), *FLAGS, "--port", str(self.port), *flags]
+        with log.open("w") as out:
+            self.process = subprocess.Popen([*ENGINE, *arguments], stdout=out, stderr=subprocess.STDOUT)
+
+    def ready(self) -> Engine:
+        """Wait until it answers; its log in the failure when it does not."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                self.open("/health").close()
+            except OSError:
+                time.sleep(0.3)
+            else:
+                return self
+        self.process.kill()
+        pytest.fail(f"no engine: {self.log.read_text()[-4000:]}")
+
+    def open(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The response, as a file."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        return urllib.request.urlopen(request, timeout=300)  # noqa: S310 - our own engine
+
+    def generate(self, ids: list[int], new: int) -> dict[str, Any]:
+        """`output_ids` and `meta_info` of one greedy request."""
+        with self.open("/generate", greedy(ids, new)) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    def metrics(self) -> dict[str, float]:
+        """island_* samples by name and labels."""
+        with self.open("/metrics") as response:
+            text = response.read().decode()
+        found: dict[str, float] = {}
+        for name, labels, value in re.findall(r"^(island_\w+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
+            kept = ",".join(f"{k}={v}" for k, v in re.findall(r'(\w+)="(.*?)"', labels) if k != "pid")
+            found[f"{name}{{{kept}}}" if kept else name] = float(value)
+        return found
+
+
+def greedy(ids: list[int], new: int, **more: Any) -> dict[str, Any]:
+    """The body of a request."""
+    return {
+        "input_ids": ids,
+        "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": True},
+        **more,
+    }
+
+
+@dataclass
+class Arm:
+    """What one boot did."""
+
+    first_line: dict[str, Any]
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    first_event: dict[str, Any] = field(default_factory=dict)  # of the request that runs while the engine is stopped
+    last_event: dict[str, Any] = field(default_factory=dict)
+    exit_code: int | None = None
+
+
+def play(model: Path, log: Path, *flags: str) -> Arm:
+    """Boot, run every class of request, stop it while one runs."""
+    engine = Engine(model, log, *flags).ready()
+    try:
+        arm = Arm(json.loads(log.read_text().splitlines()[0]))
+
+        def ask(name: str, ids: list[int], new: int) -> list[int]:
+            answer = engine.generate(ids, new)
+            arm.tokens[name], arm.cached[name] = answer["output_ids"], answer["meta_info"]["cached_tokens"]
+            return arm.tokens[name]
+
+        ask("reference", prompt(300, 3), 32)
+        ask("cold", prompt(1300, 1), 48)
+        ask("hit", prompt(1300, 1), 48)
+        path = prompt(300, 7)
+        path += ask("long", path, 1000)
+        ask("extension", path + prompt(20, 9), 40)
+        ask("branch", path[: 300 + 2 * INTERVAL] + prompt(20, 10), 40)
+
+        pair = [threading.Thread(target=ask, args=(f"pair {n}", prompt(90 + n, 20 + n), 700)) for n in range(2)]
+        for thread in pair:
+            thread.start()
+        for thread in pair:
+            thread.join()
+        arm.metrics = engine.metrics()
+
+        with engine.open("/generate", greedy(prompt(100, 13), 1200, stream=True)) as stream:
+            events = [json.loads(stream.readline().removeprefix(b"data: "))]  # so it runs
+            engine.process.send_signal(signal.SIGTERM)
+            lines = [line.removeprefix(b"data: ").strip() for line in stream]
+        events += [json.loads(line) for line in lines if line and line != b"[DONE]"]
+        arm.first_event, arm.last_event = events[0]["meta_info"], events[-1]["meta_info"]
+        arm.exit_code = engine.process.wait(timeout=120)
+        return arm
+    finally:
+        engine.process.kill()
+        engine.process.wait()
+
+
+@pytest.fixture(scope="module")
+def arms(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Arm]:
+    logs = tmp_path_factory.mktemp("engines")
+    return {
+        "on": play(model, logs / "on.log", "--islands", "on", "--island-decode-interval", str(INTERVAL)),
+        "off": play(model, logs / "off.log", "--islands", "off"),
+    }
+
+
+def test_every_token_is_the_same_on_and_off(arms: dict[str, Arm]) -> None:
+    assert len(arms["on"].tokens) == 8
+    assert arms["on"].tokens == arms["off"].tokens
+
+
+def test_the_tokens_are_those_of_hugging_face(arms: dict[str, Arm], model: Path) -> None:
+    import torch
+    from transformers import Gemma4ForCausalLM
+
+    reference = Gemma4ForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    ids = prompt(300, 3)
+    with torch.no_grad():
+        out = reference.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False, eos_token_id=None)
+    assert arms["on"].tokens["reference"] == out[0, 300:].tolist()
+
+
+def test_hits_go_through_decode_islands(arms: dict[str, Arm]) -> None:
+    cached = arms["on"].cached
+    assert cached["cold"] == 0
+    assert cached["hit"] >= 1300 - 2 * 64
+    assert cached["extension"] >= 1300 - 2 * 64  # deep in what was generated
+    assert cached["branch"] >= 300 + INTERVAL - 64  # the island before the branch
+    assert arms["on"].metrics["island_tombstone_hits_total"] >= 2
+
+
+def test_the_counters_of_both_arms(arms: dict[str, Arm]) -> None:
+    on, off = arms["on"].metrics, arms["off"].metrics
+    assert (on["island_enabled"], off["island_enabled"]) == (1, 0)
+    assert on["island_swa_ratio"] == off["island_swa_ratio"] == 0.4
+    for name in (
+        "island_published_total{phase=prefill}",
+        "island_published_total{phase=decode}",
+        "island_tombstoned_tokens_total",
+        "island_swa_freed_tokens_total",
+        "island_hit_tokens_total{origin=finished}",
+        "island_tombstone_hits_total",
+        "island_live_tokens",
+    ):
+        assert on[name] > 0, name
+        assert off.get(name, 0) == 0, name
+    assert on["island_frontier_violations_total"] == 0
+    assert on["island_hold_tokens{stat=max}"] == 0, "nobody runs"
+
+
+def test_the_first_line_says_what_was_resolved(arms: dict[str, Arm]) -> None:
+    assert arms["on"].first_line["islands"] == "on"
+    assert arms["on"].first_line["decode_interval"] == INTERVAL
+    assert arms["on"].first_line["window"] == 128
+    assert arms["off"].first_line["islands"] == "off"
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_sigterm_lets_what_runs_finish_and_exits_0(arms: dict[str, Arm], mode: str) -> None:
+    assert arms[mode].first_event["finish_reason"] is None
+    assert arms[mode].last_event["finish_reason"] == {"type": "length", "length": 1200}
+    assert arms[mode].last_event["completion_tokens"] == 1200
+    assert arms[mode].exit_code == 0
+
+
+# --- boots that die -----------------------------------------------------------------------------------------------
+
+
+def test_a_flag_that_sglang_does_not_know_is_in_the_last_lines(model: Path, tmp_path: Path) -> None:
+    engine = Engine(model, tmp_path / "log", "--islands", "on", "--no-such-flag")
+    assert engine.process.wait(timeout=BOOT_SECONDS) == 2
+    assert "unrecognized arguments: --no-such-flag" in engine.log.read_text()[-2048:]
+
+
+def test_a_scheduler_that_dies_says_why_in_the_last_line(model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "model"
+    broken.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (broken / name).write_bytes((model / name).read_bytes())  # and no weights
+    engine = Engine(broken, tmp_path / "log", "--islands", "on")
+    assert engine.process.wait(timeout=BOOT_SECONDS) == 1
+    last = engine.log.read_text().splitlines()[-1]
+    assert last.startswith("island-engine: the engine did not start: ")
+    assert "weights" in last
