@@ -9,7 +9,6 @@ from support.control_plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -17,10 +16,3 @@ def control_plane() -> Iterator[ControlPlane]:
     """Shared by every test of the run that leaves the CRD as it found it; nobody reconciles in it."""
     with ControlPlane() as plane:
         yield plane
-
-
-@pytest.fixture
-def kubeconfig(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An administrator's kubeconfig, also in KUBECONFIG."""
-    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    return control_plane.kubeconfig
