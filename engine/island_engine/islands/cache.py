@@ -44,7 +44,6 @@ class IslandRadixCache(UnifiedRadixCache):
         self.holders[id(req)] = req
         start, freed = req.kv.cache_protected_len, req.kv.get_evicted_seqlen(SWA)
         allowed = frontier(up_to, self.swa_retain_window, self.page_size)
-        mutation.plant(self, req, up_to)
         self._frontier = allowed
         try:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
@@ -55,7 +54,7 @@ class IslandRadixCache(UnifiedRadixCache):
             self.metrics.published("decode" if self._decoding else "prefill", tombstoned=max(0, reached - start))
             self.metrics.freed(max(0, reached - max(freed, start)))
             self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free
-            if self._reads_freed(req, up_to):
+            if mutation.plant(self, req, up_to) or self._reads_freed(req, up_to):
                 self.metrics.violation()
         self.observe()
 
