@@ -56,7 +56,7 @@ def settings() -> kopf.OperatorSettings:
     given = kopf.OperatorSettings()
     given.posting.enabled = False
     given.scanning.disabled = True
-    given.watching.server_timeout, given.watching.chunk_size = 600, 500
+    given.watching.server_timeout, given.watching.chunk_size = 600, 50  # a page's tasks end while the next is fetched
     given.networking.request_timeout, given.networking.connect_timeout = 30, 10
     given.queueing.idle_timeout, given.queueing.exit_timeout = 0.05, 1.0  # a task per object, soon gone: memory
     for kind in CHILDREN:

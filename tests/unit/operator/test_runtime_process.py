@@ -1,5 +1,6 @@
 """What surrounds the work: probes, metrics, logs, the command line, kopf's settings."""
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -162,6 +163,27 @@ async def test_kopf_only_watches_what_we_name_with_the_labels_filtered_by_the_se
     for kind in CHILDREN:
         where = KINDS[kind]
         assert given.watching.label_selectors[where.group, where.version, where.plural] == "radix-islands.dev/instance"
+
+
+@pytest.mark.parametrize(("namespace", "scope"), [(None, {"clusterwide": True}), ("ns", {"namespaces": ["ns"]})])
+async def test_kopf_runs_alone_and_asks_for_no_user_name(monkeypatch, namespace, scope):
+    """A pod's uid is in no passwd file: kopf's own search for an identity would end the process there."""
+    asked, order = {}, []
+
+    async def spawn(**given):
+        asked.update(given)
+        return ["tasks"]
+
+    async def run(tasks, *, ignored):
+        order.append((tasks, asyncio.current_task() in ignored))
+
+    monkeypatch.setattr(triggers.kopf, "spawn_tasks", spawn)
+    monkeypatch.setattr(triggers.kopf, "run_tasks", run)
+    await triggers.watch(None, namespace, lambda: order.append("started"))
+    assert asked.pop("identity")
+    assert asked.pop("standalone")
+    assert {name: asked[name] for name in ("clusterwide", "namespaces") if name in asked} == scope
+    assert order == ["started", (["tasks"], True)]
 
 
 async def test_a_taken_port_is_one_sentence():
