@@ -31,12 +31,10 @@ class CpuPlatform(SRTPlatform):
         """`--device cpu` means intel_amx, which becomes torch_native: wrong for SWA pools (overrides.py:1301).
 
         An idle scheduler polls without a pause, which takes a whole core from whoever else runs on this machine.
-        There is nothing to warm up, and /health, the readiness probe, generates a token itself.
         """
         if server_args.attention_backend in (None, "intel_amx"):
             server_args.attention_backend = BACKEND
         server_args.sleep_on_idle = True
-        server_args.skip_server_warmup = True
 
     def get_default_attention_backend(self) -> str:
         """The name that `attention.register` took over."""
