@@ -55,4 +55,5 @@ class FakeGate:
 
 @pytest.fixture
 def gate(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGate:
+    monkeypatch.setattr("island_engine.gate.arms.READY_POLL_SECONDS", 0.02)  # a fake boots in a moment
     return FakeGate(model_dir, tmp_path / "report", monkeypatch)
