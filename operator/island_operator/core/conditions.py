@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from island_operator.core.model import Object
-    from island_operator.core.revision import Revision
     from island_operator.core.rollout import Pass
     from island_operator.core.state import Rejected, Run, State
 
@@ -42,8 +41,8 @@ def moved(
     }
 
 
-def report(state: State, here: Pass, serving: Revision | None) -> Object:
-    """The whole status. `serving` is the active revision, where its parts are known."""
+def report(state: State, here: Pass) -> Object:
+    """The whole status."""
     meta, old = here.snapshot.parent["metadata"], here.snapshot.parent.get("status") or {}
     ready = sum(f.ready for f in here.seen.values())
     status: Object = {
@@ -53,7 +52,7 @@ def report(state: State, here: Pass, serving: Revision | None) -> Object:
         "readyReplicas": ready,
         "selector": f"{INSTANCE}={meta['name']},{ROLE}={ENGINE}",
     }
-    if serving:
+    if serving := here.revision(state.active):
         half = serving.half
         status["islands"] = {"enabled": half.islands, "ratio": half.ratio, "maxTotalTokens": half.max_total_tokens}
     told = {

@@ -52,6 +52,7 @@ class Fleet:
     ready: int = 0
     terminating: int = 0  # still hold their GPU
     booting: int = 0  # on a node, not ready
+    creating: int = 0  # of those, waiting for volumes and network, and not for long enough to be named
     unscheduled: int = 0
     troubles: tuple[Trouble, ...] = ()  # of pods that are not ready
     crashes: tuple[Trouble, ...] = ()  # of every pod that ever restarted, ready again or not
@@ -94,6 +95,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], now: str) -
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
         terminating=len(pods) - len(living),
+        creating=sum(_creating(p) and trouble(p, now) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=sum(not placed(p) for p in living),
         troubles=tuple(t for p in living if not is_ready(p) and (t := trouble(p, now))) + _refusals(deployment),
@@ -153,14 +155,15 @@ def trouble(pod: Object, now: str) -> Trouble | None:
         if found := _container_trouble(name, status):
             return found
     started = (pod.get("status") or {}).get("startTime")
-    waiting = any(
-        (s.get("state") or {}).get("waiting", {}).get("reason") == "ContainerCreating" for s in container_statuses(pod)
-    )
-    if waiting and started and elapsed(started, now) >= SLOW_VOLUMES:
-        return Trouble(
-            "VolumesNotReady", f"pod {name} waits for its volumes on {pod['spec'].get('nodeName')}: {_volumes(pod)}"
-        )
+    if _creating(pod) and started and elapsed(started, now) >= SLOW_VOLUMES:
+        where = f"on {pod['spec'].get('nodeName')}: {_volumes(pod)}"
+        return Trouble("VolumesNotReady", f"pod {name} waits for its volumes {where}")
     return None
+
+
+def _creating(pod: Object) -> bool:
+    waits = ((s.get("state") or {}).get("waiting") or {} for s in container_statuses(pod))
+    return any(w.get("reason") == "ContainerCreating" for w in waits)
 
 
 def _container_trouble(pod: str, status: Object) -> Trouble | None:

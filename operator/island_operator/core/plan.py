@@ -15,7 +15,7 @@ from island_operator.core import gate as gates
 from island_operator.core.clock import elapsed
 from island_operator.core.model import Plan
 from island_operator.core.observe import GATE, ROLE, label, leaving
-from island_operator.core.revision import Revision, remembered
+from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
 from island_operator.core.state import CANARY, GATING, PENDING
 
@@ -34,40 +34,33 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
     parent = snapshot.parent
     seen = observe.fleets(snapshot, now)
     before = state.read(parent.get("status") or {})
-    known = _recovered(before, snapshot)
-    active = _remembered(snapshot, known.active)
-    here = rollout.Pass(_safe(intent.read(parent), active), snapshot, seen, now)
+    here = rollout.Pass(intent.read(parent), snapshot, seen, now)
+    known = _recovered(before, here)
+    here.intent = _safe(here, known)
     after = rollout.advance(known, here)
     verbs = (intent.RETRY,) if here.intent.retry else ()
-    serving = active if after.active == known.active else here.intent.revision
-    status = conditions.report(after, here, serving)
+    status = conditions.report(after, here)
     if after != before:
         return Plan(status=status, events=tuple(here.events), requeue_after=0.0, clear_annotations=verbs)
-    return replace(_Act(after, here, active).plan(), status=status, clear_annotations=verbs)
+    return replace(_Act(after, here).plan(), status=status, clear_annotations=verbs)
 
 
-def _recovered(before: State, snapshot: Snapshot) -> State:
+def _recovered(before: State, here: Pass) -> State:
     """A status that was lost (children adopted by a new object): the stable Service knows what served."""
     if before != state.State():
         return before
-    stable = snapshot.child("Service", f"{snapshot.parent['metadata']['name']}-stable")
-    revision = remembered(stable)
+    revision = remembered(here.stable_service)
     return replace(before, active=revision.hash) if revision else before
 
 
-def _remembered(snapshot: Snapshot, revision: str | None) -> Revision | None:
-    """A revision's parts, from its Deployment or from the stable Service."""
-    if revision is None:
-        return None
-    name = snapshot.parent["metadata"]["name"]
-    deployment, stable = snapshot.child("Deployment", f"{name}-{revision}"), snapshot.child("Service", f"{name}-stable")
-    return remembered(deployment, revision) or remembered(stable, revision)
-
-
-def _safe(asked: Intent, active: Revision | None) -> Intent:
+def _safe(here: Pass, known: State) -> Intent:
     """A spec that cannot be turned into pods must not stop the kill switch: what serves then, with islands off."""
-    if asked.revision is None and not asked.islands and active is not None and active.half.islands:
-        return replace(asked, revision=active.stock_twin)
+    asked = here.intent
+    if asked.revision is not None or asked.islands:
+        return asked
+    for name in (known.active, known.run.revision if known.run else None):
+        if (revision := here.revision(name)) and revision.half.islands:
+            return replace(asked, revision=revision.stock_twin)
     return asked
 
 
@@ -77,27 +70,33 @@ class _Act:
 
     state: State
     here: Pass
-    active: Revision | None
 
     def plan(self) -> Plan:
         parent, asked = self.here.snapshot.parent, self.here.intent
         desired, delete = self._deployments()
-        canary = self.state.run.revision if self.state.run and self.state.run.phase not in {PENDING, GATING} else None
-        stable = self.active or (self._revision(canary) if canary else None)
+        canary = self._rolling()
+        stable = self.here.revision(self.state.active) or self.here.revision(canary)
         shown = canary if canary and self.here.seen.get(canary) else None
         desired += [*manifests.services(parent, asked.port, stable, shown), manifests.disruption_budget(parent)]
         desired += self._gate()
         return Plan(tuple(desired), (*delete, *self._stale_jobs()), requeue_after=self._wake())
 
+    def _rolling(self) -> str | None:
+        """The revision that is getting pods."""
+        run = self.state.run
+        return run.revision if run and run.phase not in {PENDING, GATING} else None
+
     def _deployments(self) -> tuple[list[Object], list[Object]]:
         desired: list[Object] = []
         delete: list[Object] = []
         wanted = self._replicas()
+        # Written at 0 replicas too: a revision's Deployment is where its parts are kept.
+        needed = {self.state.active, self._rolling()}
         for name in sorted(wanted, key=lambda r: (-wanted[r], r)):
             fleet, replicas = self.here.seen.get(name), wanted[name]
-            if replicas == 0 and (fleet is None or fleet.target == 0):
+            if replicas == 0 and not (fleet and fleet.target) and name not in needed:
                 continue
-            if revision := self._revision(name):
+            if revision := self.here.revision(name):
                 desired.append(manifests.deployment(self.here.snapshot.parent, revision, replicas))
             elif fleet and fleet.deployment and replicas == 0:
                 delete.append(fleet.deployment)  # its snapshot is gone or forged: it cannot be written, only removed
@@ -112,8 +111,7 @@ class _Act:
         if run.fast:
             return scale.rush(room, run.revision, now.active, seen, give=self._patience() <= 0)
         if run.phase in {PENDING, GATING}:
-            proved_later = {f.revision: f for f in seen.values() if f.revision != run.revision or not f.idle}
-            return scale.step(room, 1, run.revision, now.active, proved_later, gate=1) | {run.revision: 0}
+            return scale.step(room, 1, run.revision, now.active, seen, gate=1) | {run.revision: 0}
         most = rollout.cap(run, room) if run.phase == CANARY else room.limit
         return scale.step(room, most, run.revision, now.active, seen)
 
@@ -121,12 +119,6 @@ class _Act:
         """Seconds until a starved revision is given another's GPU; infinite while it is not starved."""
         since = self.state.run.starved_since if self.state.run else None
         return STARVED - elapsed(since, self.here.now) if since else math.inf
-
-    def _revision(self, name: str) -> Revision | None:
-        asked = self.here.intent.revision
-        if asked and asked.hash == name:
-            return asked
-        return self.active if name == self.state.active else _remembered(self.here.snapshot, name)
 
     def _old(self) -> list[Object]:
         """Deployments of revisions that are history, beyond what spec.rollout.historyLimit keeps."""
@@ -176,7 +168,7 @@ class _Act:
             waits.append(self._patience())
         elif run:
             waits.append(run.deadline - elapsed(run.progress_at, now) + 1)
-        if any(f.booting for f in self.here.seen.values()):
+        if any(f.creating for f in self.here.seen.values()):
             waits.append(LOOK_AGAIN)
         ahead = [w for w in waits if 0 < w < math.inf]
         return max(0.5, min(ahead)) if ahead else None

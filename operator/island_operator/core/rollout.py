@@ -19,6 +19,7 @@ from island_operator.core import scale
 from island_operator.core.clock import elapsed
 from island_operator.core.model import Event
 from island_operator.core.observe import Trouble
+from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
 from island_operator.core.state import CANARY, GATING, PENDING, PROMOTING, ROLLING_BACK, Gate, Known, Run, State
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from island_operator.core.intent import Intent
-    from island_operator.core.model import Snapshot
+    from island_operator.core.model import Object, Snapshot
     from island_operator.core.observe import Fleet
+    from island_operator.core.revision import Revision
 
 ADVICE = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
 
@@ -49,6 +51,19 @@ class Pass:
     def fleet(self, revision: str | None) -> Fleet | None:
         """The pods of a revision."""
         return self.seen.get(revision) if revision else None
+
+    def revision(self, name: str | None) -> Revision | None:
+        """A revision's parts: from the spec, from its Deployment, or from the stable Service."""
+        asked = self.intent.revision
+        if name is None or (asked and asked.hash == name):
+            return asked if name else None
+        deployment = self.snapshot.child("Deployment", f"{self.intent.name}-{name}")
+        return remembered(deployment, name) or remembered(self.stable_service, name)
+
+    @property
+    def stable_service(self) -> Object | None:
+        """The Service that selects the active revision, and keeps its parts."""
+        return self.snapshot.child("Service", f"{self.intent.name}-stable")
 
     def others_idle(self, revision: str) -> bool:
         """No other revision has a pod or asks for one."""
@@ -80,6 +95,8 @@ def killing(state: State, here: Pass) -> bool:
 def _goal(state: State, here: Pass) -> str | None:
     """The revision to be at: the desired one, unless it is rejected; nothing stops the kill switch."""
     desired = here.intent.desired
+    if desired is None and state.run and state.run.phase != GATING:
+        return state.run.revision  # what a broken spec asks for is unknown: go on with what is under way
     if desired is None or (state.rejection(desired) and not killing(state, here)):
         return state.active
     return desired
@@ -160,7 +177,9 @@ def _proceed(state: State, run: Run, here: Pass) -> State:
         lost = gate is None or gate.revision != run.revision or gate.verdict is not None
         return _enter(state, run, GATING, here) if gate is None or lost else _gating(state, run, gate, here)
     fleet = here.fleet(run.revision)
-    ready = fleet.ready if fleet else 0
+    if fleet is None or fleet.deployment is None:
+        return state  # made by the next pass that decides nothing
+    ready = fleet.ready
     if ready > run.ready:
         run = replace(run, ready=ready, progress_at=here.now)
         state = replace(state, run=run)
@@ -196,7 +215,7 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
             seconds=gates.number(report.seconds),
         )
     state = replace(state, gate=gate)
-    if finding.verdict is Verdict.PASS and (known := _known(here, gate)):
+    if finding.verdict is Verdict.PASS and (known := _known(here, gate.revision, gate)):
         here.tell("GatePassed", f"revision {gate.revision}: {finding.message}")
         state = state.learn(known, here.intent.history_limit)
         return _enter(state, run, CANARY if state.active else PROMOTING, here)
@@ -212,9 +231,8 @@ def _reject(state: State, run: Run, why: Trouble, here: Pass) -> State:
     return _start(state, state.active, here) if state.active else state
 
 
-def _known(here: Pass, gate: Gate | None = None, **more: str) -> Known | None:
-    revision = here.intent.revision
-    if revision is None or (gate and gate.revision != revision.hash):
+def _known(here: Pass, name: str, gate: Gate | None = None, **more: str) -> Known | None:
+    if (revision := here.revision(name)) is None:
         return None
     half = revision.half
     passed = {"verdict": gate.verdict, "fingerprint": gate.fingerprint} if gate else {}
@@ -259,5 +277,5 @@ def _complete(state: State, run: Run, here: Pass) -> State:
     told = f"revision {run.revision} serves with {here.intent.replicas} of {here.intent.replicas} pods Ready"
     here.tell("RolledBack" if run.kind == "Rollback" else "Promoted", told, warn=run.kind == "Rollback")
     state = replace(state, active=run.revision, run=None)
-    known = _known(here, promoted_at=here.now) if run.revision == here.intent.desired else state.known(run.revision)
+    known = _known(here, run.revision, promoted_at=here.now)
     return state.learn(known, here.intent.history_limit) if known else state

@@ -84,7 +84,8 @@ GATES = {
     "gatedies": (12, termination("ERROR", reason="EngineDied", message="boom")),
     "silent": (0, "hello"),
     "liar": (0, termination("FAIL", divergence=DIVERGENCE)),
-    "crash": (0, termination("PASS")),  # passes its gate and dies in its canary
+    "crash": (0, termination("PASS")),  # passes its gate and dies at boot
+    "late": (0, termination("PASS")),  # passes its gate and dies nine seconds after it was bound
     "nopull": None,
     "hangs": None,
 }
@@ -98,6 +99,9 @@ class World:
         self.store = {}
         self.parent = inference_service(**changes)
         self.events, self.writes = [], []
+        self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
+        self.jobs_made = []
+        self._late_pods = None
         self.legal_pairs = set()
         self._legalise()
 
@@ -115,6 +119,10 @@ class World:
         if self.parent["spec"] != before:
             self.parent["metadata"]["generation"] += 1
             self._legalise()
+
+    def disrupted(self):
+        """Somebody other than the operator takes pods away, or asks for others."""
+        self.whole = False
 
     def annotate(self, name, value):
         self.parent["metadata"].setdefault("annotations", {})[name] = value
@@ -142,12 +150,15 @@ class World:
     def condition(self, kind):
         return next(c for c in self.status["conditions"] if c["type"] == kind)
 
-    def snapshot(self):
-        return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*self.store.values()])))
+    def snapshot(self, late=False):
+        """What the cache holds; `late`: its pods are those of a tick ago, because watches of two kinds are not ordered."""
+        pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
+        rest = [o for o in self.store.values() if o["kind"] != "Pod"]
+        return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])))
 
-    def operate(self, crash_after=None):
+    def operate(self, crash_after=None, late=False):
         """One pass of the operator, killed after so many writes. Returns the plan."""
-        plan = reconcile(self.snapshot(), self.now)
+        plan = reconcile(self.snapshot(late), self.now)
         done = 0
         for write in self._writes(plan):
             if done == crash_after:
@@ -173,6 +184,8 @@ class World:
 
     def _apply(self, want, live):
         self.writes.append(("apply", want["kind"], want["metadata"]["name"]))
+        if want["kind"] == "Job":
+            self.jobs_made.append(want["metadata"]["name"])
         base = (cleaned(live, want) or live) if live else self._born(want)
         new = copy.deepcopy({**base, **copy.deepcopy(want)})
         new["metadata"] = {**base["metadata"], **copy.deepcopy(want["metadata"])}
@@ -214,6 +227,7 @@ class World:
 
     def tick(self, seconds=1):
         """Every controller has a turn, and time passes."""
+        self._late_pods = copy.deepcopy(self.of("Pod"))
         self.seconds += seconds
         for part in (self._kubelet, self._jobs, self._deployments, self._orphans, self._scheduler):
             part()
@@ -272,7 +286,9 @@ class World:
                 continue
             if len(self.holding()) < self.gpus:
                 pod["spec"]["nodeName"] = "node"
-                pod["status"] |= {"conditions": [{"type": "PodScheduled", "status": "True"}], "startTime": self.now}
+                creating = {"name": "engine", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
+                pod["status"] |= {"containerStatuses": [creating], "startTime": self.now}
+                pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
             else:
                 told = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
                 refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": told}
@@ -295,11 +311,10 @@ class World:
             status["containerStatuses"] = [{"name": "engine", "image": image, "restartCount": 0, "state": {"waiting": waiting}}]
         elif gate:
             self._run_gate(status, behaviour)
-        elif behaviour == "crash":
+        elif behaviour == "crash" or (behaviour == "late" and self._since(status["startTime"]) >= 9):
             self.crash(pod)
         elif not is_ready(pod):
             status["phase"] = "Running"
-            status.setdefault("containerStatuses", [{"name": "engine", "image": image, "restartCount": 0}])
             status["containerStatuses"][0]["state"] = {"running": {"startedAt": self.now}}
             status["conditions"] = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
 
@@ -311,10 +326,15 @@ class World:
             status["containerStatuses"] = [{"name": "engine", "restartCount": 0, "state": {"terminated": ended}}]
         else:
             status["phase"] = "Running"
+            status["containerStatuses"][0]["state"] = {"running": {}}
 
     def crash(self, pod, message="Traceback\n  deep\nRuntimeError: no \x1b[31mluck\n"):
-        """The engine container dies and is restarted."""
-        old = (pod["status"].get("containerStatuses") or [{}])[0].get("restartCount", 0)
+        """The engine container dies; it stays in back-off, so that a crash loop is a state and not a stream of news."""
+        state = pod["status"]["containerStatuses"][0]["state"]
+        if state.get("waiting", {}).get("reason") == "CrashLoopBackOff":
+            return
+        self.disrupted()
+        old = pod["status"]["containerStatuses"][0]["restartCount"]
         ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
         pod["status"]["containerStatuses"] = [
             {"name": "engine", "restartCount": old + 1, "lastState": ended, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}

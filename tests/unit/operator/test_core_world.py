@@ -1,0 +1,249 @@
+"""Whatever users, pods, GPUs and crashes of the operator do in whatever order: what must always hold, holds."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from support.world import GATES, HALF, RETRY, REVISION, World, ended, is_ready, leaving, told
+
+from island_operator.api.status import Status
+from island_operator.core import revision, state
+
+TROUBLES = {"EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
+CONDITIONS = {"Ready", "Available", "Progressing", "Degraded", "GatePassed", "RolledBack"}
+IMAGES = [*(f"{kind}:1" for kind in GATES), "good:2", "good:3"]
+
+
+def invariants(world):
+    """After every single write and every turn of the controllers."""
+    pods = world.pods()
+    for pod in pods:
+        assert told(pod) in world.legal_pairs, f"{pod['metadata']['name']} mixes halves: {told(pod)}"
+        assert (pod["metadata"]["labels"][HALF] == "islands") == (told(pod)[0] == "on")
+    assert len(world.jobs_made) == len(set(world.jobs_made)), "a second gate Job for the same attempt"
+    gates = [p for p in world.pods("gate") if not ended(p) and not leaving(p)]
+    assert len(gates) <= 1
+    n, surge = world.parent["spec"]["replicas"], world.status.get("run", {}).get("mode", "Surge") == "Surge"
+    if world.status:
+        _status_is_sound(world)
+    if world.phase == "Stable":
+        active = world.status["revisions"]["active"]
+        asked = sum(d["spec"]["replicas"] for d in world.of("Deployment") if d["metadata"]["labels"][REVISION] == active)
+        world.whole |= min(asked, world.ready(active)) >= n
+    if not world.parent["spec"]["islands"]["enabled"] and world.status.get("islands", {}).get("enabled"):
+        world.disrupted()  # the safety action may cost replicas where there is no spare GPU
+    if world.whole:
+        assert world.ready() >= n - (0 if surge or n < 2 else 1), f"{world.ready()} of {n} Ready in {world.phase}"
+
+
+def _status_is_sound(world):
+    status = world.status
+    Status.model_validate(status)
+    assert {c["type"] for c in status["conditions"]} == CONDITIONS
+    assert state.written(state.read(status)).items() <= status.items()
+    assert all(c["observedGeneration"] == status["observedGeneration"] for c in status["conditions"])
+    if world.condition("Ready")["status"] == "True":
+        assert world.condition("Available")["status"] == "True"
+        assert status["revisions"]["active"] == status["revisions"]["desired"]
+
+
+class Operations(RuleBasedStateMachine):
+    """Edits, verbs, faults, crashes after any write, and time."""
+
+    @initialize(
+        gpus=st.integers(0, 5),
+        replicas=st.integers(1, 3),
+        islands=st.booleans(),
+        image=st.sampled_from(IMAGES),
+        mode=st.sampled_from(["Surge", "Replace"]),
+        steps=st.sampled_from([[], [{"weight": 33, "pause": "5s"}], [{"weight": 1, "pause": "2s"}, {"weight": 60}]]),
+    )
+    def begin(self, gpus, replicas, islands, image, mode, steps):
+        self.world = World(
+            gpus,
+            invariants,
+            replicas=replicas,
+            islands__enabled=islands,
+            engine__image=image,
+            rollout__mode=mode,
+            rollout__steps=steps,
+        )
+
+    # --- the operator and the controllers ---
+
+    @rule(passes=st.integers(1, 4), ticks=st.integers(0, 3))
+    def work(self, passes, ticks):
+        for _ in range(passes):
+            self._operate()
+        for _ in range(ticks):
+            self.world.tick()
+
+    @rule(writes=st.integers(0, 6))
+    def crash_between_writes(self, writes):
+        self._operate(crash_after=writes)
+
+    @rule()
+    def see_pods_late(self):
+        self._operate(late=True)
+
+    @rule(seconds=st.sampled_from([5, 30, 400, 700]))
+    def time_passes(self, seconds):
+        self.world.tick(seconds)
+
+    @rule()
+    def settle(self):
+        self.world.settle()
+        assert self.world.operate().requeue_after is None
+        before = len(self.world.writes)
+        self.world.operate()
+        assert len(self.world.writes) == before, "idle writes"
+
+    def _operate(self, **how):
+        """A rejected revision never gets another pod, unless the kill switch asks for it."""
+        world = self.world
+        before = {d["metadata"]["labels"][REVISION]: d["spec"]["replicas"] for d in world.of("Deployment")}
+        rejected = {r["revision"] for r in world.status.get("revisions", {}).get("rejected", [])}
+        killed = not world.parent["spec"]["islands"]["enabled"]
+        retried = RETRY in world.parent["metadata"].get("annotations", {})
+        plan = world.operate(**how)
+        for want in plan.desired:
+            name = want["metadata"]["labels"].get(REVISION)
+            if want["kind"] == "Deployment" and name in rejected and not killed and not retried:
+                assert want["spec"]["replicas"] <= before.get(name, 0)
+
+    # --- the user ---
+
+    @rule(image=st.sampled_from(IMAGES))
+    def edit_image(self, image):
+        self.world.edit(engine__image=image)
+
+    @rule(on=st.booleans())
+    def throw_switch(self, on):
+        self.world.edit(islands__enabled=on)
+
+    @rule(ratio=st.sampled_from(["0.15", "0.17", "0.2"]), tokens=st.sampled_from([19968, 17024]))
+    def edit_the_half_for_islands(self, ratio, tokens):
+        self.world.edit(partition__islands={"swaFullTokensRatio": ratio, "maxTotalTokens": tokens})
+
+    @rule(replicas=st.integers(0, 4))
+    def scale(self, replicas):
+        self.world.disrupted()
+        self.world.edit(replicas=replicas)
+
+    @rule(mode=st.sampled_from(["Surge", "Replace"]))
+    def edit_mode(self, mode):
+        self.world.disrupted()
+        self.world.edit(rollout__mode=mode)
+
+    @rule()
+    def retry(self):
+        self.world.annotate(RETRY, "please")
+
+    @rule()
+    def break_the_template(self):
+        self.world.edit(podTemplate={"spec": {"containers": [{"name": "engine", "args": ["x"]}]}})
+
+    @rule()
+    def mend_the_template(self):
+        self.world.edit(podTemplate={})
+
+    # --- faults ---
+
+    @rule(gpus=st.integers(0, 5))
+    def other_tenants_come_and_go(self, gpus):
+        self.world.disrupted()
+        self.world.gpus = gpus
+
+    @precondition(lambda self: self.world.pods())
+    @rule(which=st.integers(0, 9), deleted=st.booleans())
+    def pod_dies(self, which, deleted):
+        pods = self.world.pods()
+        pod = pods[which % len(pods)]
+        self.world.disrupted()
+        if deleted:
+            pod["metadata"].setdefault("deletionTimestamp", self.world.now)
+        elif is_ready(pod):
+            self.world.crash(pod)
+
+    @precondition(lambda self: self.world.pods())
+    @rule()
+    def crashed_pods_come_back(self):
+        for pod in self.world.pods():
+            if pod["status"].get("containerStatuses", [{}])[0].get("restartCount") and pod["spec"]["containers"][0]["image"].startswith("good"):
+                pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
+
+    @precondition(lambda self: self.world.status.get("gate", {}).get("jobUid"))
+    @rule()
+    def somebody_deletes_the_gate(self):
+        """After the operator has seen it: nobody can know of a Job that lived between two of its passes."""
+        self.world.store.pop(("Job", self.world.status["gate"]["job"]), None)
+
+    @precondition(lambda self: self.world.of("Deployment"))
+    @rule(which=st.integers(0, 9), replicas=st.integers(0, 3))
+    def somebody_scales_a_child(self, which, replicas):
+        deployments = self.world.of("Deployment")
+        self.world.disrupted()
+        deployments[which % len(deployments)]["spec"]["replicas"] = replicas
+
+    # --- the end ---
+
+    def teardown(self):
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        self.mend_the_template()
+        self.crashed_pods_come_back()
+        world.disrupted()
+        world.gpus = 20
+        world.settle()
+        self._rests()
+
+    def _rests(self):
+        """At the good revision with all pods, or where a status names what is in the way; nothing else holds a GPU."""
+        world, n = self.world, self.world.parent["spec"]["replicas"]
+        revisions, ready = world.status["revisions"], world.condition("Ready")
+        active, desired = revisions.get("active"), revisions["desired"]
+        image = world.parent["spec"]["engine"]["image"]
+        assert not [p for p in world.pods("gate") if not ended(p)]
+        if ready["status"] == "True":
+            assert world.phase == "Stable"
+            assert active == desired
+            assert world.ready(active) == len(world.pods()) == n
+            assert {told(p)[0] == "on" for p in world.pods()} <= {world.parent["spec"]["islands"]["enabled"]}
+        elif ready["reason"] == "RolledBack":
+            assert world.condition("RolledBack")["status"] == "True"
+            assert desired != active
+            if world.ready(active) >= n:  # else what is Ready of another keeps serving
+                assert {p["metadata"]["labels"][REVISION] for p in world.pods()} <= {active}
+        else:
+            assert world.condition("Degraded")["status"] == "True"
+            assert ready["reason"] in TROUBLES or desired in {r["revision"] for r in revisions["rejected"]}
+        if image.startswith("good") and not world.parent["spec"]["islands"]["enabled"]:
+            rejected = {r["revision"] for r in revisions.get("rejected", [])}
+            assert ready["status"] == "True" or desired in rejected, "the stock half of a good image is reached"
+
+
+QUICK = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def test_whatever_happens():
+    run_state_machine_as_test(Operations, settings=QUICK)
+
+
+@pytest.mark.parametrize("half", ["islands", "stock"])
+def test_a_planted_mix_of_halves_is_found(monkeypatch, half):
+    """The test of the test: a core that takes the pools of one half whatever the switch says turns it red."""
+    whole = revision.half_of
+
+    def mixed(parts):
+        side = parts["partition"][half]
+        return whole({**parts, "partition": {"islands": side, "stock": side}})
+
+    monkeypatch.setattr(revision, "half_of", mixed)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(Operations, settings=settings(QUICK, database=None, phases=[Phase.generate]))
