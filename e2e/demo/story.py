@@ -147,7 +147,7 @@ class Story:
         self._wait("gating", "the gate Job runs", lambda o: o["status"].get("phase") == "Gating", 30)
         self.tell.show(self.kube, "get", "iisvc,jobs")
         self._wait(
-            "switch_on", "islands are proved and promoted", lambda o: settled(o) and settled(o, "GatePassed"), 420
+            "switch_on", "islands are proved and promoted", lambda o: settled(o) and settled(o, "GatePassed"), 900
         )
         self.tell.show(self.kube, "get", "iisvc")
         gate = self.outcome.statuses["switch_on"]["gate"]
@@ -161,7 +161,7 @@ class Story:
             "Now a revision whose islands free one page too many: its answers would be wrong. The gate has to see it."
         )
         self._patch({"spec": {"engine": {"env": PLANT}}})
-        self._wait("plant", "the gate rejects the revision", lambda o: settled(o, "RolledBack"), 420)
+        self._wait("plant", "the gate rejects the revision", lambda o: settled(o, "RolledBack"), 700)
         self.outcome.spec_before_rollback = self.kube.get("iisvc", self.name)["spec"]
         self.tell.show(self.kube, "get", "iisvc")
         status = self.outcome.statuses["plant"]
