@@ -93,13 +93,16 @@ def check_hooks() -> None:
 
 
 def check_context(context: Any) -> None:
-    """In the scheduler: the models and modes that this cache does not know."""
+    """In the scheduler: the models and modes that this cache does not know. ValueError, one sentence."""
     if not context.is_hybrid_swa:
-        raise ValueError("--radix-cache-backend islands: the model has no sliding-window layers; use --islands off")
+        raise ValueError(
+            "--islands on needs sliding-window layers with a pool of their own: "
+            "drop --disable-hybrid-swa-memory, or use --islands off for this model"
+        )
     if context.is_hybrid_ssm:
-        raise ValueError("--radix-cache-backend islands: Mamba hybrids are not supported; use --islands off")
+        raise ValueError("--islands on does not know Mamba layers: use --islands off for this model")
     if context.enable_hierarchical_cache:
-        raise ValueError("--enable-hierarchical-cache: not supported with islands; drop it or use --islands off")
+        raise ValueError("--enable-hierarchical-cache does not go with --islands on: drop it or use --islands off")
     if context.disable_radix_cache:
         raise ValueError("--disable-radix-cache: islands live in the radix cache; drop it or use --islands off")
 

@@ -135,7 +135,7 @@ class Rig:
                 req_to_token_pool=self.rows,
                 token_to_kv_pool_allocator=self.alloc,
                 page_size=size.page,
-                sliding_window_size=size.window,
+                sliding_window_size=size.window - 1,  # SGLang does not count the token that reads
                 chunked_prefill_size=size.chunk,
                 tree_components=(ComponentType.FULL, SWA),
             )
@@ -271,7 +271,7 @@ class Rig:
             req.decode_batch_idx += 1
             position = req.kv.kv_committed_len - 1
             known = min(position, len(self.ids(req)) - int(self.overlap))
-            self.read(req, known, first=position - self.sizes.window)
+            self.read(req, known, first=position - self.sizes.window + 1)
             slot = self.row(req)[position : position + 1].long()
             cells.append((req, position, slot, self.alloc.full_to_swa_index_mapping[slot]))
         if not self.overlap:
@@ -353,8 +353,8 @@ class Rig:
             self.swa_kv[swa] = value
 
     def read(self, req: Any, end: int, first: int | None = None) -> None:
-        """What the token at `end` attends to: all full-attention KV before it, and the SWA KV of `window` tokens."""
-        start = max(0, end - self.sizes.window if first is None else first)
+        """What the token at `end` attends to: all full-attention KV before it, and the SWA KV of its window."""
+        start = max(0, end - self.sizes.window + 1 if first is None else first)
         values, swa = self._values(req, start, end), self.swa_slots(req, start, end)
         if not bool((swa > 0).all()):
             raise CorruptKvError(f"{req.rid}: {int((swa <= 0).sum())} SWA slots of [{start}, {end}) were freed")

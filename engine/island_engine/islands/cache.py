@@ -27,9 +27,8 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
-        self.interval = guards.interval() or decode_interval(
-            params.chunked_prefill_size, self.swa_retain_window, self.page_size
-        )
+        self.window = self.swa_retain_window + 1  # w counts the token that reads, SGLang's does not
+        self.interval = guards.interval() or decode_interval(params.chunked_prefill_size, self.window, self.page_size)
         self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
         self.holders: dict[int, Any] = {}  # id(request) -> a request that was published and has not been released
         self._frontier: int | None = None  # set while a stash runs
@@ -43,7 +42,7 @@ class IslandRadixCache(UnifiedRadixCache):
             self._count_hit(req)
         self.holders[id(req)] = req
         start, freed = req.kv.cache_protected_len, req.kv.get_evicted_seqlen(SWA)
-        allowed = frontier(up_to, self.swa_retain_window, self.page_size)
+        allowed = frontier(up_to, self.window, self.page_size)
         self._frontier = allowed
         try:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
@@ -62,7 +61,7 @@ class IslandRadixCache(UnifiedRadixCache):
         """Whether the window behind token `length` holds a position without an SWA slot: the next token reads it.
         Waits for the device, once an island, that is once every `interval` tokens of a request.
         """
-        first = max(0, length - self.swa_retain_window)  # SGLang's window does not count the token that reads
+        first = max(0, length - self.window + 1)
         row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, first:length]
         mapped = self.token_to_kv_pool_allocator.full_to_swa_index_mapping[row.long()]
         return bool((mapped <= 0).any())
@@ -98,7 +97,7 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def release_swa_prefix_lock(self, req: Any) -> None:
         """Only once the window has left the newest island: stock counts steps since the prefill, outdated by one."""
-        if left_behind(self.committed(req), req.kv.cache_protected_len, self.swa_retain_window, self.page_size):
+        if left_behind(self.committed(req), req.kv.cache_protected_len, self.window, self.page_size):
             super().release_swa_prefix_lock(req)
 
     def evict_sliding_windows(self, req: Any, pre_len: int, *, eviction_interval: int = 1) -> None:

@@ -37,7 +37,7 @@ def plant(cache: Any, req: Any, up_to: int) -> bool:
     Whoever decodes on, hits the island or extends it reads what is in the pages that took their place; the books of
     pool and tree stay in balance, so that nothing but the answers tells. Whether there was something to free.
     """
-    window, page, pool = cache.swa_retain_window, cache.page_size, cache.token_to_kv_pool_allocator
+    window, page, pool = cache.window, cache.page_size, cache.token_to_kv_pool_allocator
     first, end = frontier(up_to, window, page), min(wrong_frontier(up_to, window, page), req.kv.cache_protected_len)
     if asked() != FRONTIER or first >= end:
         return False

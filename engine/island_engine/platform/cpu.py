@@ -35,6 +35,8 @@ class CpuPlatform(SRTPlatform):
         if server_args.attention_backend in (None, "intel_amx"):
             server_args.attention_backend = BACKEND
         server_args.sleep_on_idle = True
+        if server_args.mem_fraction_static is None:
+            server_args.mem_fraction_static = 0.5  # SGLang's guess is for GPUs; --max-total-tokens decides
 
     def get_default_attention_backend(self) -> str:
         """The name that `attention.register` took over."""
