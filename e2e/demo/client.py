@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 
-URL, WORKERS, TOKENS, TURNS, PAUSE = sys.argv[1], int(sys.argv[2]), 24, 6, 0.4
+URL, WORKERS, TOKENS, TURNS, PAUSE = sys.argv[1], int(sys.argv[2]), 16, 6, 1.0
 WHOLE_LINES = threading.Lock()
 
 
