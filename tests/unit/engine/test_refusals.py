@@ -247,7 +247,7 @@ def context(**given: bool) -> Any:
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({"is_hybrid_swa": False}, "no sliding-window layers"),
+        ({"is_hybrid_swa": False}, "sliding-window layers"),
         ({"is_hybrid_ssm": True}, "Mamba"),
         ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache"),
         ({"disable_radix_cache": True}, "--disable-radix-cache"),
