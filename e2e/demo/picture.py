@@ -66,7 +66,7 @@ def _pods(axes: Axes, outcome: Outcome) -> None:
             else f"islands {'on' if pod.pair and pod.pair[0] else 'off'}, ratio {pod.pair[1] if pod.pair else ''}"
         )
         axes.text(left, row, f" {what}  {pod.revision[:6]}", va="center", fontsize=8)
-    axes.set(yticks=[], ylim=(len(seen) - 0.4, -1.6), ylabel="pods")
+    axes.set(yticks=[], ylim=(len(seen) + 0.6, -1.6), ylabel="pods")  # room for the legend below
     axes.legend(
         handles=[
             Patch(color=STOCK, label="stock half, serving"),
@@ -78,9 +78,12 @@ def _pods(axes: Axes, outcome: Outcome) -> None:
         fontsize=8,
         ncols=4,
     )
-    for title, at in outcome.chapters:
+    for number, (_, at) in enumerate(outcome.chapters, start=1):
         axes.axvline(at / 60, color="black", linewidth=0.6, linestyle=":")
-        axes.text(at / 60, -1.2, f" {title}", fontsize=7.5, rotation=0)
+        axes.text(at / 60, -1.15, f" {number}", fontsize=9, fontweight="bold")
+    axes.set_title(
+        "    ".join(f"{n} {title}" for n, (title, _) in enumerate(outcome.chapters, start=1)), fontsize=9, loc="left"
+    )
 
 
 def _phases(axes: Axes, outcome: Outcome) -> None:
