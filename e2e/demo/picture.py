@@ -78,9 +78,12 @@ def _pods(axes: Axes, outcome: Outcome) -> None:
         fontsize=8,
         ncols=4,
     )
+    free = 0.0
     for number, (_, at) in enumerate(outcome.chapters, start=1):
         axes.axvline(at / 60, color="black", linewidth=0.6, linestyle=":")
-        axes.text(at / 60, -1.15, f" {number}", fontsize=9, fontweight="bold")
+        free = max(free, at / 60)  # two chapters within seconds of each other: their numbers stand side by side
+        axes.text(free, -1.15, f" {number}", fontsize=9, fontweight="bold")
+        free += (outcome.ended - outcome.began) / 60 * 0.014
     axes.set_title(
         "    ".join(f"{n} {title}" for n, (title, _) in enumerate(outcome.chapters, start=1)), fontsize=9, loc="left"
     )
