@@ -58,7 +58,7 @@ check: venv ## Linters, formatter, strict types, import contracts, unit tests (n
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
-	.venv/bin/python -m pytest tests/unit -q
+	.venv/bin/python -m pytest tests/unit -q -n 2
 
 .PHONY: integration
 integration: venv venv-engine ## Tests on a real API server and on real engines (minutes)

@@ -151,7 +151,7 @@ class World:
         return next(c for c in self.status["conditions"] if c["type"] == kind)
 
     def snapshot(self, late=False):
-        """What the cache holds; `late`: its pods are those of a tick ago, because watches of two kinds are not ordered."""
+        """What the cache holds; `late`: its pods are a tick old, because watches of two kinds are not ordered."""
         pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
         rest = [o for o in self.store.values() if o["kind"] != "Pod"]
         return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])))
@@ -159,13 +159,9 @@ class World:
     def operate(self, crash_after=None, late=False):
         """One pass of the operator, killed after so many writes. Returns the plan."""
         plan = reconcile(self.snapshot(late), self.now)
-        done = 0
-        for write in self._writes(plan):
-            if done == crash_after:
-                return plan
+        for write in itertools.islice(self._writes(plan), crash_after):
             write()
             self.check(self)
-            done += 1
         return plan
 
     def _writes(self, plan):
@@ -237,7 +233,9 @@ class World:
         for deployment in self.of("Deployment"):
             uid, want = deployment["metadata"]["uid"], deployment["spec"]["replicas"]
             mine = [p for p in self.pods() if owner(p) == uid and not leaving(p)]
-            for pod in sorted(mine, key=lambda p: (is_ready(p), bool(p["spec"].get("nodeName"))))[: max(0, len(mine) - want)]:
+            for pod in sorted(mine, key=lambda p: (is_ready(p), bool(p["spec"].get("nodeName"))))[
+                : max(0, len(mine) - want)
+            ]:
                 pod["metadata"]["deletionTimestamp"] = self.now
             for _ in range(want - len(mine)):
                 self._make_pod(deployment)
@@ -268,7 +266,11 @@ class World:
     def _make_pod(self, parent):
         name = f"{parent['metadata']['name']}-{next(self._ids)}"
         template = copy.deepcopy(parent["spec"]["template"])
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name, "namespace": "default"}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": name, "namespace": "default"},
+        }
         pod["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": self.now}
         pod["metadata"]["ownerReferences"] = [{"kind": parent["kind"], "uid": parent["metadata"]["uid"]}]
         pod |= {"spec": template["spec"], "status": {"phase": "Pending", "conditions": []}}
@@ -308,7 +310,9 @@ class World:
         gate = pod["metadata"]["labels"][ROLE] == "gate"
         if behaviour == "nopull":
             waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
-            status["containerStatuses"] = [{"name": "engine", "image": image, "restartCount": 0, "state": {"waiting": waiting}}]
+            status["containerStatuses"] = [
+                {"name": "engine", "image": image, "restartCount": 0, "state": {"waiting": waiting}}
+            ]
         elif gate:
             self._run_gate(status, behaviour)
         elif behaviour == "crash" or (behaviour == "late" and self._since(status["startTime"]) >= 9):
@@ -337,7 +341,12 @@ class World:
         old = pod["status"]["containerStatuses"][0]["restartCount"]
         ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
         pod["status"]["containerStatuses"] = [
-            {"name": "engine", "restartCount": old + 1, "lastState": ended, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+            {
+                "name": "engine",
+                "restartCount": old + 1,
+                "lastState": ended,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            }
         ]
         pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]
 

@@ -38,9 +38,13 @@ def merge(base: Any, over: Any, key: str = "") -> Any:
         merged = {k: v for k, v in base.items() if k not in over}
         merged |= {k: merge(base.get(k), v, k) for k, v in over.items() if v is not None}
         return {k: merged[k] for k in (*base, *over) if k in merged}  # ours first, so that the order is stable
-    if isinstance(base, list) and isinstance(over, list) and key in MERGE_KEYS:
-        return _by_name(base, over, MERGE_KEYS[key], whole=key in _UNION)
+    if isinstance(base, list) and isinstance(over, list) and (name := MERGE_KEYS.get(key)) and _named(over, name):
+        return _by_name(base, over, name, whole=key in _UNION)
     return over
+
+
+def _named(entries: list[Any], name: str) -> bool:
+    return all(isinstance(e, dict) and isinstance(e.get(name), (str, int)) for e in entries)
 
 
 def _by_name(base: list[Any], over: list[Any], name: str, *, whole: bool) -> list[Any]:
@@ -53,41 +57,49 @@ def _by_name(base: list[Any], over: list[Any], name: str, *, whole: bool) -> lis
 
 
 def check_template(template: Object) -> None:
-    """TemplateError when the template would override what the revision decides, or does not have a pod's shape."""
-    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    if not isinstance(metadata, dict) or not isinstance(spec, dict):
-        raise TemplateError("spec.podTemplate: metadata and spec must be objects")
+    """TemplateError when the template would override what the revision decides, or has not the shape to be merged."""
+    root = "spec.podTemplate"
+    metadata, spec = (
+        _object(template.get("metadata"), f"{root}.metadata"),
+        _object(template.get("spec"), f"{root}.spec"),
+    )
     for kind in ("labels", "annotations"):
-        for name in metadata.get(kind) or {}:
+        for name in _object(metadata.get(kind), f"{root}.metadata.{kind}"):
             if name.startswith(OURS) or name == "app.kubernetes.io/managed-by":
-                raise TemplateError(f"spec.podTemplate.metadata.{kind}.{name} is the operator's own: remove it")
+                raise TemplateError(f"{root}.metadata.{kind}.{name} is the operator's own: remove it")
     for name in ("restartPolicy", "nodeName", "automountServiceAccountToken"):
         if name in spec:
-            raise TemplateError(f"spec.podTemplate.spec.{name} is decided by the operator: remove it")
+            raise TemplateError(f"{root}.spec.{name} is decided by the operator: remove it")
     for kind in ("containers", "initContainers", "volumes"):
-        for i, entry in enumerate(spec.get(kind) or ()):
-            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                raise TemplateError(f"spec.podTemplate.spec.{kind}[{i}].name is missing: entries are merged by name")
-    for container in spec.get("containers") or ():
-        if container["name"] == ENGINE:
-            _check_engine(container)
+        for entry in _entries(spec.get(kind), f"{root}.spec.{kind}", "name"):
+            if kind == "containers" and entry["name"] == ENGINE:
+                _check_engine(entry, f"{root}.spec.containers[{ENGINE}]")
+            elif kind == "initContainers" and entry["name"] == ENGINE:
+                raise TemplateError(f"{root}.spec.initContainers[{ENGINE}] takes the engine's name: use another")
 
 
-def _check_engine(container: Object) -> None:
-    where = "spec.podTemplate.spec.containers[engine]"
-    for name, instead in (
-        ("args", "spec.engine.args"),
-        ("image", "spec.engine.image"),
-        ("command", "spec.engine.image"),
-    ):
+def _check_engine(container: Object, where: str) -> None:
+    for name, instead in (("args", "engine.args"), ("image", "engine.image"), ("command", "engine.image")):
         if name in container:
-            raise TemplateError(f"{where}.{name} would hide what the revision says: use {instead}")
-    for kind, key in (("env", "name"), ("volumeMounts", "mountPath")):
-        for i, entry in enumerate(container.get(kind) or ()):
-            if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
-                raise TemplateError(f"{where}.{kind}[{i}].{key} is missing: entries are merged by it")
-    for entry in container.get("env") or ():
+            raise TemplateError(f"{where}.{name} would hide what the revision says: use spec.{instead}")
+    _entries(container.get("volumeMounts"), f"{where}.volumeMounts", "mountPath")
+    for entry in _entries(container.get("env"), f"{where}.env", "name"):
         if entry["name"] in COUPLED_ENV:
-            raise TemplateError(
-                f"{where}.env.{entry['name']} decides the coupled pair: use spec.islands and spec.partition"
-            )
+            instead = "use spec.islands and spec.partition"
+            raise TemplateError(f"{where}.env.{entry['name']} decides the coupled pair: {instead}")
+
+
+def _object(value: Any, where: str) -> Object:
+    if not isinstance(value, dict | None):
+        raise TemplateError(f"{where} must be an object")
+    return value or {}
+
+
+def _entries(value: Any, where: str, key: str) -> list[Object]:
+    """A list whose entries are merged by a key."""
+    if not isinstance(value, list | None):
+        raise TemplateError(f"{where} must be a list")
+    for i, entry in enumerate(value or ()):
+        if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
+            raise TemplateError(f"{where}[{i}].{key} is missing: entries are merged by it")
+    return value or []

@@ -86,10 +86,10 @@ def advance(state: State, here: Pass) -> State:
 
 
 def killing(state: State, here: Pass) -> bool:
-    """Islands are asked off while islands serve or roll out."""
-    serving = (here.fleet(state.active), state.known(state.active))
-    on = (serving[0] and serving[0].half == "islands") or (serving[1] and serving[1].islands)
-    return not here.intent.islands and bool(on or any(f.half == "islands" and not f.idle for f in here.seen.values()))
+    """Islands are asked off while they serve: from the active revision, or from a canary."""
+    active, known = here.fleet(state.active), state.known(state.active)
+    serving = (active and active.half == "islands") or (known and known.islands)
+    return not here.intent.islands and bool(serving or any(f.half == "islands" and f.ready for f in here.seen.values()))
 
 
 def _goal(state: State, here: Pass) -> str | None:

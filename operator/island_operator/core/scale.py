@@ -41,16 +41,17 @@ def step(
     """
     new = seen.get(target, _none(target))
     need = min(room.n, max(room.limit - cap, room.floor - new.ready, 0))
+    older = _older(target, active, seen)
+    besides = sum(min(f.target, f.ready) for f in older if f.revision != active)
     wanted: dict[str, int] = {}
-    left = need
-    for fleet in _older(target, active, seen):
-        if fleet.revision == active:
+    for fleet in older:
+        left = max(0, need - sum(wanted.values()))
+        if fleet.revision == active:  # the rest of what is needed, and never fewer than it has Ready
             others = sum(f.holding for f in seen.values() if f.revision != active) + gate
-            keep = _grow(fleet.target, need, room.limit - others)
+            keep = _grow(fleet.target, max(min(fleet.ready, need), need - besides), room.limit - others)
         else:
             keep = min(fleet.target, fleet.ready, left)
         wanted[fleet.revision] = keep
-        left = max(0, left - keep)
     others = sum(f.holding for f in seen.values() if f.revision != target) + gate
     wanted[target] = _grow(new.target, min(cap, room.n), room.limit - others)
     return wanted

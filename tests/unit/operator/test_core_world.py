@@ -7,11 +7,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from support.world import GATES, HALF, RETRY, REVISION, World, ended, is_ready, leaving, told
 
 from island_operator.api.status import Status
-from island_operator.core import revision, state
+from island_operator.core import gate as gates
+from island_operator.core import revision, scale, state
+from island_operator.core.scale import Room
 
 TROUBLES = {"EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
 CONDITIONS = {"Ready", "Available", "Progressing", "Degraded", "GatePassed", "RolledBack"}
-IMAGES = [*(f"{kind}:1" for kind in GATES), "good:2", "good:3"]
+IMAGES = [*(f"good:{n}" for n in (1, 2, 3, 4) for _ in range(3)), *(f"{kind}:1" for kind in GATES)]
 
 
 def invariants(world):
@@ -28,9 +30,11 @@ def invariants(world):
         _status_is_sound(world)
     if world.phase == "Stable":
         active = world.status["revisions"]["active"]
-        asked = sum(d["spec"]["replicas"] for d in world.of("Deployment") if d["metadata"]["labels"][REVISION] == active)
+        asked = sum(
+            d["spec"]["replicas"] for d in world.of("Deployment") if d["metadata"]["labels"][REVISION] == active
+        )
         world.whole |= min(asked, world.ready(active)) >= n
-    if not world.parent["spec"]["islands"]["enabled"] and world.status.get("islands", {}).get("enabled"):
+    if world.status.get("run", {}).get("kind") == "KillSwitch":
         world.disrupted()  # the safety action may cost replicas where there is no spare GPU
     if world.whole:
         assert world.ready() >= n - (0 if surge or n < 2 else 1), f"{world.ready()} of {n} Ready in {world.phase}"
@@ -47,20 +51,25 @@ def _status_is_sound(world):
         assert status["revisions"]["active"] == status["revisions"]["desired"]
 
 
+def restarted(pod):
+    return bool(pod["status"].get("containerStatuses", [{}])[0].get("restartCount"))
+
+
 class Operations(RuleBasedStateMachine):
     """Edits, verbs, faults, crashes after any write, and time."""
 
     @initialize(
-        gpus=st.integers(0, 5),
+        spare=st.sampled_from([1, 1, 1, 0, -1, 3]),
         replicas=st.integers(1, 3),
         islands=st.booleans(),
         image=st.sampled_from(IMAGES),
         mode=st.sampled_from(["Surge", "Replace"]),
         steps=st.sampled_from([[], [{"weight": 33, "pause": "5s"}], [{"weight": 1, "pause": "2s"}, {"weight": 60}]]),
+        settled=st.sampled_from([True, True, False]),
     )
-    def begin(self, gpus, replicas, islands, image, mode, steps):
+    def begin(self, spare, replicas, islands, image, mode, steps, settled):
         self.world = World(
-            gpus,
+            replicas + spare,
             invariants,
             replicas=replicas,
             islands__enabled=islands,
@@ -68,15 +77,22 @@ class Operations(RuleBasedStateMachine):
             rollout__mode=mode,
             rollout__steps=steps,
         )
+        if settled:
+            self.world.settle()
 
     # --- the operator and the controllers ---
 
-    @rule(passes=st.integers(1, 4), ticks=st.integers(0, 3))
-    def work(self, passes, ticks):
-        for _ in range(passes):
-            self._operate()
-        for _ in range(ticks):
-            self.world.tick()
+    @rule(turns=st.integers(1, 12))
+    def work(self, turns):
+        for _ in range(turns):
+            if self._operate().requeue_after != 0:
+                self.world.tick()
+
+    @rule(image=st.sampled_from(IMAGES), on=st.booleans(), turns=st.integers(0, 40))
+    def roll_some_way(self, image, on, turns):
+        """A change, and some of the way to its end."""
+        self.world.edit(engine__image=image, islands__enabled=on)
+        self.work(turns)
 
     @rule(writes=st.integers(0, 6))
     def crash_between_writes(self, writes):
@@ -110,6 +126,7 @@ class Operations(RuleBasedStateMachine):
             name = want["metadata"]["labels"].get(REVISION)
             if want["kind"] == "Deployment" and name in rejected and not killed and not retried:
                 assert want["spec"]["replicas"] <= before.get(name, 0)
+        return plan
 
     # --- the user ---
 
@@ -135,17 +152,14 @@ class Operations(RuleBasedStateMachine):
         self.world.disrupted()
         self.world.edit(rollout__mode=mode)
 
+    @precondition(lambda self: self.world.status.get("revisions", {}).get("rejected"))
     @rule()
     def retry(self):
         self.world.annotate(RETRY, "please")
 
-    @rule()
-    def break_the_template(self):
-        self.world.edit(podTemplate={"spec": {"containers": [{"name": "engine", "args": ["x"]}]}})
-
-    @rule()
-    def mend_the_template(self):
-        self.world.edit(podTemplate={})
+    @rule(broken=st.booleans())
+    def edit_the_template(self, broken):
+        self.world.edit(podTemplate={"spec": {"containers": [{"name": "engine", "args": ["x"]}]}} if broken else {})
 
     # --- faults ---
 
@@ -165,11 +179,13 @@ class Operations(RuleBasedStateMachine):
         elif is_ready(pod):
             self.world.crash(pod)
 
-    @precondition(lambda self: self.world.pods())
+    @precondition(lambda self: any(map(restarted, self.world.pods())))
     @rule()
     def crashed_pods_come_back(self):
         for pod in self.world.pods():
-            if pod["status"].get("containerStatuses", [{}])[0].get("restartCount") and pod["spec"]["containers"][0]["image"].startswith("good"):
+            if restarted(pod) and pod["spec"]["containers"][0][
+                "image"
+            ].startswith("good"):
                 pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
 
     @precondition(lambda self: self.world.status.get("gate", {}).get("jobUid"))
@@ -191,7 +207,7 @@ class Operations(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        self.mend_the_template()
+        self.edit_the_template(broken=False)
         self.crashed_pods_come_back()
         world.disrupted()
         world.gpus = 20
@@ -235,15 +251,38 @@ def test_whatever_happens():
     run_state_machine_as_test(Operations, settings=QUICK)
 
 
-@pytest.mark.parametrize("half", ["islands", "stock"])
-def test_a_planted_mix_of_halves_is_found(monkeypatch, half):
-    """The test of the test: a core that takes the pools of one half whatever the switch says turns it red."""
+def _pools_of(half):
+    """The half's pools whatever the switch says."""
     whole = revision.half_of
 
     def mixed(parts):
         side = parts["partition"][half]
         return whole({**parts, "partition": {"islands": side, "stock": side}})
 
-    monkeypatch.setattr(revision, "half_of", mixed)
+    return revision, "half_of", mixed
+
+
+def _one_pod_too_few():
+    whole = scale.step
+
+    def greedy(room, cap, *rest, **more):
+        return whole(Room(room.n, room.limit, room.floor - 1), cap + 1, *rest, **more)
+
+    return scale, "step", greedy
+
+
+PLANTED = {
+    "the pools of the stock half with either switch": lambda: _pools_of("stock"),
+    "the pools of the islands half with either switch": lambda: _pools_of("islands"),
+    "an old pod given up before the new one is Ready": _one_pod_too_few,
+    "a rejection that is forgotten": lambda: (state.State, "rejection", lambda _self, _revision: None),
+    "one name for every gate Job": lambda: (gates, "job_name", lambda *_: "x-gate"),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(monkeypatch, fault):
+    """The test of the test."""
+    monkeypatch.setattr(*PLANTED[fault]())
     with pytest.raises((AssertionError, ExceptionGroup)):
         run_state_machine_as_test(Operations, settings=settings(QUICK, database=None, phases=[Phase.generate]))

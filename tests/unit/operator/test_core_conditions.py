@@ -1,0 +1,238 @@
+"""What the status tells a person, and what `kubectl wait` may conclude from it."""
+
+import pytest
+from support.world import World
+
+from island_operator.core.conditions import moved
+from island_operator.core.observe import trouble
+from island_operator.core.text import escaped, last_line
+
+NOW = "2026-01-01T00:10:00Z"
+
+
+def test_all_conditions_stand_from_the_first_write():
+    world = World()
+    world.operate()
+    assert [c["type"] for c in world.status["conditions"]] == [
+        "Ready",
+        "Available",
+        "Progressing",
+        "Degraded",
+        "GatePassed",
+        "RolledBack",
+    ]
+    assert world.condition("Ready")["status"] == "False"
+    assert world.status["observedGeneration"] == 1
+
+
+def test_row_19_wait_right_after_an_edit_is_not_told_of_the_past():
+    world = World().settle()
+    world.edit(engine__image="good:2")
+    assert world.condition("Ready")["observedGeneration"] < world.parent["metadata"]["generation"]
+    world.operate()
+    assert world.condition("Ready")["observedGeneration"] == world.parent["metadata"]["generation"]
+    assert world.condition("Ready")["status"] == "False"
+
+
+def test_row_20_no_early_success():
+    """Ready never before all pods of the desired revision are, also when it is scaled up."""
+    world = World(gpus=6)
+    seen = []
+
+    def look(world):
+        ready = world.condition("Ready") if world.status else {}
+        if ready.get("status") == "True" and ready["observedGeneration"] == world.parent["metadata"]["generation"]:
+            seen.append((world.ready(), world.status["replicas"]))
+
+    world.check = look
+    world.settle()
+    assert set(seen) == {(2, 2)}
+    world.edit(replicas=4)
+    seen.clear()
+    world.operate()
+    assert seen == []
+    world.settle()
+    assert (4, 4) in seen
+
+
+def test_row_21_available_stays_true_while_updating():
+    world = World().settle()
+    seen = []
+    world.check = lambda w: seen.append(w.condition("Available")["status"])
+    world.edit(islands__enabled=True)
+    world.settle()
+    assert set(seen) == {"True"}
+
+
+def test_row_22_a_crash_and_the_recovery_propagate():
+    world = World().settle()
+    pod = world.pods()[0]
+    world.crash(pod)
+    world.operate()
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "EngineDied")
+    assert "RuntimeError" in ready["message"]
+    assert world.condition("Degraded")["status"] == "True"
+    assert world.condition("Available")["status"] == "True"
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    world.operate()
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Degraded")["status"] == "False"  # a restart of long ago is no degradation
+
+
+def test_transition_time_moves_only_on_flips():
+    old = [{"type": "Ready", "status": "False", "lastTransitionTime": "then"}]
+    assert moved(old, "Ready", "False", "R", "m", 2, "now")["lastTransitionTime"] == "then"
+    assert moved(old, "Ready", "True", "R", "m", 2, "now")["lastTransitionTime"] == "now"
+    assert moved([], "Ready", "True", "R", "m", 2, "now")["lastTransitionTime"] == "now"
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "reason", "says"),
+    [
+        ({"engine__image": "crash:1"}, 3, "EngineDied", r"RuntimeError: no \x1b[31mluck"),
+        ({"engine__image": "nopull:1"}, 3, "ImagePullFailed", "nopull:1"),
+        ({}, 1, "InsufficientGPU", "lower spec.replicas"),
+    ],
+)
+def test_a_first_rollout_that_cannot_is_named_and_goes_on_trying(changes, gpus, reason, says):
+    world = World(gpus, **changes).settle()
+    assert (world.condition("Ready")["reason"], world.condition("Progressing")["reason"]) == (reason, reason)
+    assert says in world.condition("Ready")["message"]
+    assert world.condition("Degraded")["status"] == "True"
+    world.gpus = 3
+    world.edit(engine__image="good:2")
+    world.settle()
+    assert world.condition("Ready")["status"] == "True"
+
+
+def pod(**status):
+    limits = {"nvidia.com/gpu": "16"}
+    volumes = [
+        {"name": "model", "hostPath": {"path": "/models/not-there", "type": "Directory"}},
+        {"name": "shm", "emptyDir": {}},
+    ]
+    spec = {"nodeName": "n1", "containers": [{"name": "engine", "resources": {"limits": limits}}], "volumes": volumes}
+    return {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec, "status": status}
+
+
+def waiting(reason, message=""):
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "engine", "image": "i:1", "restartCount": 0, "state": state}]}
+
+
+def died(message, code=1, reason="Error"):
+    ended = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "engine", "restartCount": 1, "state": {"running": {}}, "lastState": ended}]}
+
+
+def unschedulable(message):
+    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"conditions": [told]}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says", "fatal"),
+    [
+        (unschedulable("0/1 nodes: 1 Insufficient nvidia.com/gpu."), "InsufficientGPU", "1 Insufficient", False),
+        (unschedulable("0/1 nodes: 1 had untolerated taint"), "Unschedulable", "untolerated taint", False),
+        (waiting("ImagePullBackOff", "Back-off i:1"), "ImagePullFailed", "image i:1: Back-off", True),
+        (waiting("InvalidImageName"), "ImagePullFailed", "InvalidImageName", True),
+        (waiting("ErrImagePull", "hiccup"), "ImagePullFailed", "hiccup", False),
+        (waiting("CreateContainerConfigError", 'secret "s" not found'), "StartFailed", 'secret "s" not found', False),
+        (died("Traceback\n  x\nValueError: bad\n"), "EngineDied", "engine exited 1: ValueError: bad", True),
+        (died("error: unrecognized arguments: --no-such-flag", 2), "EngineDied", "--no-such-flag", True),
+        (died(""), "EngineDied", "kubectl logs --previous p", True),
+        (died("", 137, "OOMKilled"), "OOMKilled", "raise its memory limit", True),
+        (
+            {**waiting("ContainerCreating"), "startTime": "2026-01-01T00:09:00Z"},
+            "VolumesNotReady",
+            "model (hostPath /models/not-there) must exist",
+            False,
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_serving(status, reason, says, fatal):
+    found = trouble(pod(**status), NOW)
+    assert (found.reason, found.fatal) == (reason, fatal)
+    assert says in found.message
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {**waiting("ContainerCreating"), "startTime": "2026-01-01T00:09:50Z"},
+        waiting("PodInitializing"),
+        {"containerStatuses": [{"name": "engine", "restartCount": 0, "state": {"running": {}}}]},
+        {"initContainerStatuses": [{"name": "i", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}]},
+    ],
+)
+def test_what_is_no_trouble(status):
+    assert trouble(pod(**status), NOW) is None
+
+
+def test_a_volume_that_does_not_come_is_looked_for_again():
+    """A pod in ContainerCreating changes nothing while it waits: only time wakes us."""
+    world = World()
+    for _ in range(4):
+        world.operate()
+        world.tick(0)
+    plan = world.operate()
+    assert world.pods()[0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+    assert 0 < plan.requeue_after <= 20
+    world.seconds += 21
+    world.operate()
+    assert world.condition("Ready")["reason"] == "VolumesNotReady"
+    assert "/models/tiny" in world.condition("Ready")["message"]
+
+
+def test_pods_that_the_cluster_refuses_are_named():
+    world = World(gpus=0).until("Promoting")
+    world.operate()
+    refused = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
+    world.of("Deployment")[0]["status"] = {"conditions": [refused]}
+    world.operate()
+    assert (world.condition("Ready")["reason"], world.condition("Progressing")["reason"]) == ("PodsRefused",) * 2
+    assert "exceeded quota" in world.condition("Ready")["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\nb\n\n", "b"),
+        ("", ""),
+        ("\x00\x1b[0m", r"\x00\x1b[0m"),
+        ("ünïcode", "ünïcode"),
+        ("\u202eevil", r"\u202eevil"),
+        ("x" * 1_000_000, "x" * 297 + "..."),
+    ],
+)
+def test_foreign_text_is_one_short_harmless_line(text, line):
+    assert last_line(text) == line
+    assert len(escaped(text)) <= 300
+
+
+def test_the_message_of_a_gate_is_in_progress_while_it_runs():
+    world = World(islands__enabled=True).until("Gating")
+    for _ in range(3):
+        world.operate()
+        world.tick(0)
+    progressing = world.condition("Progressing")
+    assert (progressing["status"], progressing["reason"]) == ("True", "Gating")
+    assert "off, on and off again" in progressing["message"]
+    assert world.condition("GatePassed")["status"] == "Unknown"
+
+
+def test_events_have_one_type_per_reason():
+    world = World(islands__enabled=True).settle()
+    for image in ("wrong:1", "good:1", "crash:1", "good:2"):
+        world.edit(engine__image=image)
+        world.settle()
+    world.edit(islands__enabled=False)
+    world.settle()
+    kinds = {}
+    for event in world.events:
+        assert kinds.setdefault(event.reason, event.type) == event.type
+        assert len(event.note) <= 1000
+    assert kinds["GateFailed"] == kinds["RolloutFailed"] == kinds["RolledBack"] == "Warning"

@@ -1,0 +1,140 @@
+"""Only a Job that is Complete, a pod that exited 0 and a report that says PASS promote."""
+
+import pytest
+from support.world import DIVERGENCE, GATES, World, termination
+
+from island_operator.core import gate as gates
+from island_operator.core.model import Snapshot
+from island_operator.core.state import Gate
+
+NOW, BEGAN = "2026-01-01T00:10:00Z", "2026-01-01T00:09:00Z"
+ATTEMPT = Gate("r", 1, "x-gate-1", BEGAN)
+PARENT = {"kind": "InferenceService", "metadata": {"name": "x", "uid": "uid-x"}}
+
+
+def job(kind=None, reason="", owner="uid-x", at=BEGAN, **meta):
+    conditions = [{"type": kind, "status": "True", "reason": reason, "lastTransitionTime": at}] if kind else []
+    meta = {"name": "x-gate-1", "uid": "uid-j", "ownerReferences": [{"uid": owner}], **meta}
+    return {"kind": "Job", "metadata": meta, "status": {"conditions": conditions}}
+
+
+def pod(code=None, message=None, reason="Error", waiting=None, conditions=(), owner="uid-j"):
+    state = {"terminated": {"exitCode": code, "message": message, "reason": reason}} if code is not None else {}
+    state = {"waiting": waiting} if waiting else state
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "p", "ownerReferences": [{"uid": owner}]},
+        "spec": {"nodeName": "n", "containers": [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        "status": {
+            "containerStatuses": [{"name": "engine", "image": "i:1", "state": state}],
+            "conditions": [*conditions],
+        },
+    }
+
+
+def judge(*children, gate=ATTEMPT, now=NOW, deadline=300):
+    return gates.judge(gate, deadline, Snapshot(PARENT, children), now)
+
+
+PASSED, FAILED = job("Complete"), job("Failed", "BackoffLimitExceeded")
+
+
+@pytest.mark.parametrize(
+    ("children", "verdict", "reason", "says"),
+    [
+        ((PASSED, pod(0, termination("PASS"))), "PASS", "Told", "as told"),
+        (
+            (FAILED, pod(10, termination("FAIL", divergence=DIVERGENCE))),
+            "FAIL",
+            "Told",
+            "hit/w+1 at token 3: 17 instead of 12",
+        ),
+        (
+            (FAILED, pod(11, termination("INCONCLUSIVE", reason="Nondeterminism"))),
+            "INCONCLUSIVE",
+            "Nondeterminism",
+            "as told",
+        ),
+        ((FAILED, pod(12, termination("ERROR", reason="EngineDied", message="boom"))), "ERROR", "EngineDied", "boom"),
+        # what says one thing and does another is no verdict
+        ((PASSED, pod(0, termination("FAIL"))), "INCONCLUSIVE", "ReportMismatch", "exited 0 but reported FAIL"),
+        ((FAILED, pod(10, termination("PASS"))), "INCONCLUSIVE", "ReportMismatch", "exited 10 but reported PASS"),
+        ((FAILED, pod(0, termination("PASS"))), "INCONCLUSIVE", "ReportMismatch", "but Job x-gate-1 failed"),
+        ((PASSED, pod(0, "done")), "INCONCLUSIVE", "NoReport", "exited 0 without"),
+        ((PASSED, pod(0, termination("PASS", schema="else"))), "INCONCLUSIVE", "NoReport", "exited 0 without"),
+        (
+            (FAILED, pod(10, "oops\nlast \x07words\n")),
+            "ERROR",
+            "GateDied",
+            r"exited 10 without a report: last \x07words",
+        ),
+        ((FAILED, pod(137, "", "OOMKilled")), "ERROR", "OOMKilled", "exited 137"),
+        ((FAILED, pod(12, termination("ERROR", reason="not a reason"))), "ERROR", "Unnamed", "as told"),
+        # nobody can tell
+        ((job(owner="uid-other"),), "INCONCLUSIVE", "ForeignGateJob", "x-gate-1 belongs to somebody else"),
+        (
+            (job("Complete", at=NOW), pod(0, termination("PASS"), owner="uid-other")),
+            None,
+            "GateRunning",
+            "report is not here yet",
+        ),
+        ((job("Failed", "DeadlineExceeded"),), "INCONCLUSIVE", "GateDeadline", "no verdict within 300 s"),
+        # still running
+        ((), None, "GateStarting", "about to start"),
+        ((job(),), None, "GateRunning", "off, on and off again"),
+        ((job(), pod()), None, "GateRunning", "off, on and off again"),
+        ((job(), pod(waiting={"reason": "ErrImagePull", "message": "no i:1"})), None, "ImagePullFailed", "no i:1"),
+        (
+            (job(), pod(0, termination("PASS"))),
+            None,
+            "GateRunning",
+            "off, on",
+        ),  # a PASS counts once its Job is Complete
+    ],
+)
+def test_verdicts(children, verdict, reason, says):
+    found = judge(*children)
+    assert (found.verdict, found.reason) == (verdict, reason)
+    assert says in found.message
+
+
+def test_no_gpu_is_named_while_it_waits_and_when_the_deadline_passes():
+    told = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "1 Insufficient nvidia.com/gpu.",
+    }
+    waits = judge(job(), pod(conditions=[told]))
+    assert (waits.verdict, waits.reason) == (None, "InsufficientGPU")
+    seen = Gate("r", 1, "x-gate-1", BEGAN, "uid-j", reason=waits.reason, message=waits.message)
+    late = judge(job("Failed", "DeadlineExceeded"), gate=seen)
+    assert (late.verdict, late.reason) == ("INCONCLUSIVE", "InsufficientGPU")
+    assert "Insufficient nvidia.com/gpu" in late.message
+
+
+def test_a_report_may_come_later_than_the_job_but_not_for_ever():
+    gone = job("Complete", at="2026-01-01T00:09:30Z")
+    assert judge(gone).verdict is None
+    assert judge(gone, now="2026-01-01T00:10:31Z").reason == "NoReport"
+
+
+def test_a_job_that_vanished_is_not_made_again():
+    seen = Gate("r", 1, "x-gate-1", BEGAN, job_uid="uid-j")
+    assert judge(gate=seen).reason == "GateJobDeleted"
+    assert judge(job(deletionTimestamp=NOW), gate=seen).reason == "GateJobDeleted"
+
+
+def test_a_job_that_found_no_room_meets_the_deadline_too():
+    assert judge(now="2026-01-01T00:14:00Z").verdict is None
+    assert judge(now="2026-01-01T00:14:31Z").reason == "GateDeadline"
+
+
+def test_a_hostile_report_stays_small_and_finite(monkeypatch):
+    loud = termination("FAIL", message="x\n" * 4000, divergence={**DIVERGENCE, "margin": float("nan"), "got": 10**400})
+    monkeypatch.setitem(GATES, "loud", (10, loud))
+    world = World(islands__enabled=True, engine__image="loud:1").settle()
+    assert world.status["gate"]["verdict"] == "FAIL"
+    assert "margin" not in world.status["gate"]["divergence"]
+    assert "got" not in world.status["gate"]["divergence"]
+    assert all(len(c["message"]) < 1500 and "\n" not in c["message"] for c in world.status["conditions"])

@@ -1,0 +1,140 @@
+"""What a revision is: everything that makes pods differ, both halves of the pair, and nothing else."""
+
+import json
+
+import pytest
+from support.world import spec
+
+from island_engine import sizing
+from island_operator.core.coupling import half_of
+from island_operator.core.revision import SNAPSHOT, Revision, parts_of, remembered
+
+
+def of(**changes):
+    return Revision(parts_of(spec(**changes)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model__source": {"hostPath": "/models/other"}},
+        {"engine__image": "good:2"},
+        {"engine__args": ["--dtype", "float32"]},
+        {"engine__env": [{"name": "A", "value": "1"}]},
+        {"engine__pageSize": 32},
+        {"engine__chunkedPrefillSize": 1024},
+        {"engine__maxRunningRequests": 9},
+        {"engine__port": 8000},
+        {"islands__enabled": True},
+        {"islands__decodeInterval": 64},
+        {"partition__islands": {"swaFullTokensRatio": "0.16", "maxTotalTokens": 19968}},
+        {"partition__stock": {"swaFullTokensRatio": "0.4", "maxTotalTokens": 9920}},
+        {"accelerator__count": 2},
+        {"accelerator__nodeSelector": {"gpu": "h200"}},
+        {"podTemplate": {"spec": {"priorityClassName": "high"}}},
+    ],
+    ids=str,
+)
+def test_what_makes_pods_differ_makes_another_revision(change):
+    assert of(**change).hash != of().hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"replicas": 7},
+        {"rollout__mode": "Replace"},
+        {"rollout__steps": []},
+        {"rollout__deadline": "1h"},
+        {"gate__profile": "standard"},
+        {"gate__enabled": False},
+        {"geometry__slidingWindow": 256},  # with both halves given it only serves the rules of the CRD
+    ],
+    ids=str,
+)
+def test_what_does_not_touch_pods_is_the_same_revision(change):
+    assert of(**change).hash == of().hash
+
+
+def test_the_name_of_a_revision_stays_over_operator_upgrades():
+    """A fleet must not roll because the operator did. When this fails, find another way to store what you added."""
+    assert of().hash == "e331182cfb"
+    assert of(islands__enabled=True).hash == "eab9779040"
+
+
+def test_what_is_not_said_is_not_hashed():
+    bare = spec()
+    bare["engine"]["somethingNew"] = None
+    bare["accelerator"]["somethingNew"] = {}
+    assert Revision(parts_of(bare)).hash == of().hash
+
+
+def test_an_empty_object_in_a_pod_says_something():
+    template = {"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}}
+    assert of(podTemplate=template).parts["podTemplate"] == template
+
+
+def test_the_order_of_keys_does_not_matter():
+    turned = dict(reversed(spec().items()))
+    assert Revision(parts_of(turned)).hash == of().hash
+
+
+@pytest.mark.parametrize(("on", "half"), [(True, "islands"), (False, "stock")])
+def test_one_function_picks_the_half_from_the_switch(on, half):
+    made = spec(islands__enabled=on, islands__decodeInterval=96)
+    got = half_of(parts_of(made))
+    side = made["partition"][half]
+    assert (got.label, got.islands) == (half, on)
+    assert (got.ratio, got.max_total_tokens) == (side["swaFullTokensRatio"], side["maxTotalTokens"])
+    assert got.max_running_requests == 8
+    assert got.switch == (["--islands", "on", "--island-decode-interval", "96"] if on else ["--islands", "off"])
+
+
+def test_a_stock_twin_differs_in_nothing_but_its_half():
+    on = of(islands__enabled=True)
+    assert on.stock_twin.hash == of().hash
+    assert on.stock_twin.half == of().half
+
+
+GEOMETRY = {"slidingWindow": 128, "fullBytesPerToken": 128, "swaBytesPerToken": 1280, "draftBytesPerToken": 0}
+
+
+def test_absent_halves_are_derived_from_geometry():
+    derived = of(partition=None, geometry={**GEOMETRY, "kvBudgetBytes": 20_000_000})
+    halves = sizing.derive_halves(sizing.Geometry(128, 128, 1280, 0), sizing.Serving(64, 512, 8), 20_000_000)
+    assert derived.half.ratio == halves.stock.ratio
+    assert derived.half.max_total_tokens == halves.stock.max_total_tokens
+    on = of(partition=None, geometry={**GEOMETRY, "kvBudgetBytes": 20_000_000}, islands__enabled=True)
+    assert (on.half.ratio, on.half.max_total_tokens) == (halves.islands.ratio, halves.islands.max_total_tokens)
+
+
+def test_halves_that_cannot_be_derived_are_one_sentence():
+    with pytest.raises(ValueError, match=r"geometry\.kvBudgetBytes"):
+        of(partition=None, geometry={**GEOMETRY, "kvBudgetBytes": 1000})
+
+
+def child(text):
+    return {"kind": "Deployment", "metadata": {"name": "x", "annotations": {SNAPSHOT: text}}}
+
+
+def test_a_snapshot_gives_the_same_revision_back():
+    assert remembered(child(of().text), of().hash) == of()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "7",
+        json.dumps({**of().parts, "islands": {"enabled": True}}),  # the lean half would then run without a gate
+    ],
+    ids=["no JSON", "no object", "a number", "forged"],
+)
+def test_a_snapshot_that_is_not_what_it_claims_is_not_used(text):
+    assert remembered(child(text), of().hash) is None
+
+
+def test_no_snapshot_no_revision():
+    assert remembered(None) is None
+    assert remembered({"metadata": {"name": "x"}}, "e331182cfb") is None
