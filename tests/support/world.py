@@ -100,6 +100,7 @@ class World:
         self.parent = inference_service(**changes)
         self.events, self.writes = [], []
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
+        self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
         self._late_pods = None
         self.legal_pairs = set()
@@ -162,6 +163,8 @@ class World:
         for write in itertools.islice(self._writes(plan), crash_after):
             write()
             self.check(self)
+            if len(self.writes) == self.crash_at:
+                break
         return plan
 
     def _writes(self, plan):

@@ -308,6 +308,24 @@ def test_the_kill_switch_with_a_new_image_that_dies_keeps_what_serves(islands):
     assert islands.condition("Degraded")["reason"] == "EngineDied"
 
 
+def test_a_canary_of_islands_that_never_served_is_just_given_up(stock):
+    """Nothing wrong is being answered: the stock pods are changed with care, and none is given away."""
+    stock.edit(islands__enabled=True, gate__enabled=False)
+    stock.gpus = 2
+    stock.until("Canary")
+    for _ in range(3):
+        stock.operate()
+        stock.tick()
+    fewest = []
+    stock.check = lambda world: fewest.append(world.ready())
+    stock.edit(islands__enabled=False, engine__image="good:2")
+    stock.until("Canary")
+    stock.gpus = 3
+    stock.settle()
+    assert min(fewest) == 2
+    assert "KillSwitchStarted" not in reasons(stock)
+
+
 # --- canary and promotion ---
 
 
@@ -577,6 +595,35 @@ def test_row_5_a_scale_after_an_abort_brings_no_canary_back(stock):
     stock.gpus = 5
     stock.settle()
     assert {p["metadata"]["labels"][REVISION] for p in stock.pods()} == {good}
+
+
+def story(crash_at=None):
+    """Serve, switch islands on, a planted fault, take it back, kill switch."""
+    world = World()
+    world.crash_at = crash_at
+    for change in ({}, {"islands__enabled": True}, {"engine__image": "wrong:1"}, {"engine__image": "good:1"}):
+        world.edit(**change)
+        world.settle()
+    world.edit(islands__enabled=False)
+    return world.settle()
+
+
+def test_row_13_killed_after_every_single_write_the_story_ends_the_same():
+    whole = story()
+    for n in range(1, len(whole.writes) + 1):
+        world = story(crash_at=n)
+        assert world.jobs_made == whole.jobs_made, n
+        assert [sorted(pods(w).values()) for w in (world, whole)] == [[STOCK, STOCK]] * 2, n
+        for key in ("phase", "islands", "replicas", "readyReplicas"):
+            assert world.status[key] == whole.status[key], n
+        for key in ("desired", "active"):
+            assert world.status["revisions"][key] == whole.status["revisions"][key], n
+        assert [r["revision"] for r in world.status["revisions"]["rejected"]] == [
+            r["revision"] for r in whole.status["revisions"]["rejected"]
+        ], n
+        assert {c["type"]: c["status"] for c in world.status["conditions"]} == {
+            c["type"]: c["status"] for c in whole.status["conditions"]
+        }, n
 
 
 def test_row_29_at_rest_nothing_is_written(islands):

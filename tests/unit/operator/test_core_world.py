@@ -183,9 +183,7 @@ class Operations(RuleBasedStateMachine):
     @rule()
     def crashed_pods_come_back(self):
         for pod in self.world.pods():
-            if restarted(pod) and pod["spec"]["containers"][0][
-                "image"
-            ].startswith("good"):
+            if restarted(pod) and pod["spec"]["containers"][0]["image"].startswith("good"):
                 pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
 
     @precondition(lambda self: self.world.status.get("gate", {}).get("jobUid"))
