@@ -148,6 +148,7 @@ def test_an_engine_that_dies_says_why(model: Path, tmp_path: Path) -> None:
 
 def test_kill_9_leaves_no_engine(model: Path, tmp_path: Path) -> None:
     directory = tmp_path / "report"
+    directory.mkdir()  # the termination log goes there too, and the gate refuses one that it cannot write
     with subprocess.Popen(command(model, directory), stderr=subprocess.DEVNULL) as process:
         # The launcher, the scheduler and the detokenizer: killed before they could ask to die with their parent.
         until(lambda: len(descendants(process.pid)) >= 4)
