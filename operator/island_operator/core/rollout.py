@@ -4,8 +4,8 @@ r"""The rollout machine: what is decided next, from what was decided and what is
                   \________\_________\-> RollingBack -> Stable  and the way back to the one that serves
     Promoting -> Stable                                         kill switch, return to the revision that serves
 
-A gate without a verdict (inconclusive, or itself broken) rejects its revision like a FAIL, under a reason of its own: not
-promoted is the safe side, and holding a half-made rollout for ever is not. A spec change or the verb `retry` tries again.
+A gate without a verdict (inconclusive, or itself broken) rejects its revision like a FAIL, under a reason of its own:
+not promoted is the safe side, a rollout held for ever is not. A spec change or the verb `retry` tries again.
 
 One call is one transition. The plan records a transition in the status before it acts on it, so whoever reads the
 status after a crash knows at least as much as the cluster shows.
