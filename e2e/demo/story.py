@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from demo.kube import KubectlError
 from demo.observer import Observer, Pair, Seen
 from demo.traffic import Request, Traffic
 
@@ -227,7 +229,9 @@ class Story:
 
     def _follow_phases(self) -> None:
         while not self._ended.is_set():
-            obj = self.kube.find("iisvc", self.name)
+            obj: Object | None = None
+            with contextlib.suppress(KubectlError):  # one look that failed, or Ctrl-C: the next one tells
+                obj = self.kube.find("iisvc", self.name)
             phase = ((obj or {}).get("status") or {}).get("phase")
             if phase and (not self.outcome.phases or self.outcome.phases[-1][1] != phase):
                 self.outcome.phases.append((time.time(), phase))
