@@ -160,7 +160,7 @@ class Story:
         """A wrong frontier: the gate must find it, and nothing that serves may move."""
         self.tell.chapter("Plant a wrong frontier")
         self.tell.say(
-            "Now a revision whose islands free one page too many: its answers would be wrong. The gate has to see it."
+            "Now a revision whose islands free two pages too many: its answers would be wrong. The gate has to see it."
         )
         self._patch({"spec": {"engine": {"env": PLANT}}})
         self._wait("plant", "the gate rejects the revision", lambda o: settled(o, "RolledBack"), 700)

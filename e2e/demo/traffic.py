@@ -57,7 +57,7 @@ class Traffic:
         self._thread = threading.Thread(target=self._follow, name="traffic", daemon=True)
 
     def start(self, image: str, url: str, workers: int = 2) -> None:
-        """Start the client and wait until its first request was answered."""
+        """Start the client, wait until it runs, and follow its log."""
         self.kube.apply(manifest(image, url, workers))
         self.kube.run("wait", f"pod/{POD}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", timeout=70)
         self._thread.start()
