@@ -1,4 +1,4 @@
-"""island-engine: serve, gate, tiny-model."""
+"""island-engine: serve, gate, bench, tiny-model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from island_engine import SGLANG_VERSION, guards, launch
+from island_engine.bench import cli as bench
 from island_engine.gate import cli as gate
 
 
@@ -15,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line. Imports neither torch nor sglang."""
     top = argparse.ArgumentParser(
         prog="island-engine",
-        description="SGLang with islands: serve a model, prove that islands change no byte, make a tiny model.",
+        description="SGLang with islands: serve a model, prove that islands change no byte, measure what they bring.",
         epilog="example: island-engine serve --islands on --model-path DIR --swa-full-tokens-ratio 0.17 "
         "--max-total-tokens 980000",
         allow_abbrev=False,
@@ -25,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     launch.add_parser(subparsers)
     gate.add_parser(subparsers)
+    bench.add_parser(subparsers)
     tiny = subparsers.add_parser(
         "tiny-model",
         help="make a tiny random Gemma 4 for tests and demos",
@@ -46,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
             from island_engine import tiny_model
 
             return tiny_model.make(options.directory)
+        if options.command == "bench":
+            return bench.run(options)
         return gate.run(options)
     except guards.RefusedError as refused:
         return launch.fail(refused.sentence)
