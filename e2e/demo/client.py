@@ -11,7 +11,8 @@ import threading
 import time
 import urllib.request
 
-URL, WORKERS, TOKENS, TURNS, PAUSE = sys.argv[1], int(sys.argv[2]), 16, 6, 1.0
+URL, WORKERS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+TOKENS, TURNS = 16, 6
 WHOLE_LINES = threading.Lock()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Object = dict[str, Any]
@@ -87,6 +88,40 @@ class Kube:
         return subprocess.Popen(
             self.argv(*args), env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+
+
+class Follower:
+    """Reads one endless `kubectl args...` in a thread and takes it up again when it ends: streams break now and then.
+
+    `read` gets the lines of one stream, from its first; it is called once per stream.
+    """
+
+    def __init__(self, kube: Kube, *args: str, read: Callable[[Iterator[str]], None]) -> None:
+        self._kube, self._args, self._read = kube, args, read
+        self._stream: subprocess.Popen[str] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name=f"kubectl {' '.join(args[:2])}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the stream and wait for the thread; harmless when it was never started."""
+        self._stopping.set()
+        if self._stream:
+            self._stream.terminate()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            with self._kube.stream(*self._args) as self._stream:
+                if self._stopping.is_set():  # asked to stop while it started
+                    self._stream.terminate()
+                assert self._stream.stdout is not None
+                self._read(iter(self._stream.stdout))
+            self._stopping.wait(0.5)
 
 
 def documents(text: Iterator[str]) -> Iterator[Object]:

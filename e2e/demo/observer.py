@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from demo.kube import Kube, Object, documents
+from demo.kube import Follower, Kube, Object, documents
 
 if TYPE_CHECKING:
-    import subprocess
+    from collections.abc import Iterator
 
 INSTANCE = "radix-islands.dev/instance"
 Pair = tuple[bool, str, int]  # islands on, SWA ratio, max total tokens
@@ -58,39 +57,25 @@ class Observer:
     """Follows the pods of one InferenceService until `stop`."""
 
     def __init__(self, kube: Kube, name: str) -> None:
-        self.kube, self.name = kube, name
         self.pods: dict[str, Seen] = {}
-        self._stream: subprocess.Popen[str] | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="observer", daemon=True)
+        watch = ("--watch", "--output-watch-events", "-o", "json")
+        self._follower = Follower(kube, "get", "pods", "-l", f"{INSTANCE}={name}", *watch, read=self._read)
 
-    def start(self) -> Observer:
+    def start(self) -> None:
         """Begin to watch."""
-        self._thread.start()
-        return self
+        self._follower.start()
 
     def stop(self) -> None:
-        """Stop the watch and wait for its thread."""
-        self._stopping.set()
-        if self._stream:
-            self._stream.terminate()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        """Stop the watch."""
+        self._follower.stop()
 
     def mixed(self, halves: set[Pair]) -> list[Seen]:
         """Pods that ran with a switch and a partition that are not one of the halves."""
         return [p for p in self.pods.values() if p.pair is not None and p.pair not in halves]
 
-    def _follow(self) -> None:
-        while not self._stopping.is_set():  # the API server ends a watch now and then: take it up again
-            self._stream = self.kube.stream(
-                "get", "pods", "-l", f"{INSTANCE}={self.name}", "--watch", "--output-watch-events", "-o", "json"
-            )
-            assert self._stream.stdout is not None
-            for event in documents(iter(self._stream.stdout)):
-                self._note(event["type"], event["object"])
-            self._stream.wait()
-            self._stopping.wait(0.5)
+    def _read(self, lines: Iterator[str]) -> None:
+        for event in documents(lines):
+            self._note(event["type"], event["object"])
 
     def _note(self, kind: str, pod: Object) -> None:
         now, meta = dt.datetime.now(dt.UTC).timestamp(), pod["metadata"]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import subprocess
+from demo.kube import Follower, Kube
 
-    from demo.kube import Kube
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 POD = "traffic"
+WORKERS = 2
+PAUSE = 1.0  # seconds between a worker's answer and its next request: the engines compute on this machine's cores
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,10 @@ class Request:
     error: str = ""
 
 
-def manifest(image: str, url: str, workers: int) -> str:
+def manifest(image: str, url: str) -> str:
     """The pod and its script, as JSON for `kubectl apply`."""
     script = Path(__file__).with_name("client.py").read_text()
+    command = ["python3", "-c", script, url, str(WORKERS), str(PAUSE)]
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -39,9 +41,7 @@ def manifest(image: str, url: str, workers: int) -> str:
             "restartPolicy": "Never",  # a client that died would hide what it missed
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
-            "containers": [
-                {"name": "client", "image": image, "command": ["python3", "-c", script, url, str(workers)]},
-            ],
+            "containers": [{"name": "client", "image": image, "command": command}],
         },
     }
     return json.dumps(pod)
@@ -52,23 +52,18 @@ class Traffic:
 
     def __init__(self, kube: Kube) -> None:
         self.kube, self.requests = kube, list[Request]()
-        self._stream: subprocess.Popen[str] | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="traffic", daemon=True)
+        self._lines = 0
+        self._follower = Follower(kube, "logs", "--follow", POD, read=self._read)
 
-    def start(self, image: str, url: str, workers: int = 2) -> None:
+    def start(self, image: str, url: str) -> None:
         """Start the client, wait until it runs, and follow its log."""
-        self.kube.apply(manifest(image, url, workers))
+        self.kube.apply(manifest(image, url))
         self.kube.run("wait", f"pod/{POD}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", timeout=70)
-        self._thread.start()
+        self._follower.start()
 
     def stop(self) -> None:
         """Stop following, end the client."""
-        self._stopping.set()
-        if self._stream:
-            self._stream.terminate()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        self._follower.stop()
         self.kube.run("delete", "pod", POD, "--ignore-not-found", "--wait=true", timeout=90)
 
     @property
@@ -76,17 +71,11 @@ class Traffic:
         """Requests that a user would call failed."""
         return [r for r in self.requests if not r.ok]
 
-    def _follow(self) -> None:
-        lines = 0
-        while not self._stopping.is_set():
-            self._stream = self.kube.stream("logs", "--follow", POD)
-            assert self._stream.stdout is not None
-            for number, line in enumerate(self._stream.stdout):
-                if number >= lines:  # a log stream that broke starts from the top again
-                    lines = number + 1
-                    self.requests.append(_parse(line))
-            self._stream.wait()
-            self._stopping.wait(0.5)
+    def _read(self, lines: Iterator[str]) -> None:
+        for number, line in enumerate(lines):
+            if number >= self._lines:  # a log stream that broke starts from the top again
+                self._lines = number + 1
+                self.requests.append(_parse(line))
 
 
 def _parse(line: str) -> Request:
