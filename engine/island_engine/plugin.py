@@ -36,8 +36,10 @@ def load() -> None:
         HookRegistry.register(PROCESSES.target, processes.fork, HookType.AFTER)
 
 
-def island_cache(context: Any) -> Any:
-    """Build the island cache in the scheduler (mem_cache/registry.py), and its decode trigger with it."""
+def island_cache(context: Any, metrics: Any = None) -> Any:
+    """Build the island cache in the scheduler (mem_cache/registry.py), and its decode trigger with it. It reports to
+    `metrics` where somebody else than Prometheus counts (bench/tally.py).
+    """
     from sglang.srt.mem_cache.registry import create_unified_radix_cache
     from sglang.srt.runtime_context import get_parallel
 
@@ -49,7 +51,9 @@ def island_cache(context: Any) -> Any:
     guards.check_context(context)
     cache = create_unified_radix_cache(context, cache_class=IslandRadixCache)
     guards.check_type(cache, IslandRadixCache)
-    if get_parallel().attn_tp_rank == 0:  # the other ranks of a tensor-parallel group do the same, in lockstep
+    if metrics is not None:
+        cache.metrics = metrics
+    elif get_parallel().attn_tp_rank == 0:  # the other ranks of a tensor-parallel group do the same, in lockstep
         cache.metrics = IslandMetrics()
     decode.install()
     return cache

@@ -1,25 +1,21 @@
-"""The island cache on SGLang's real allocator, tree (the Rust core) and admission; no model (support/rig.py)."""
+"""The island cache on SGLang's real allocator, tree (the Rust core) and admission; no model (bench/rig.py)."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from typing import Any
 
 import pytest
-from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
-from sglang.srt.plugins.hook_registry import HookRegistry
-from support.rig import CorruptKvError, Rig, Sizes, token
 
-from island_engine import plugin
+from island_engine.bench.rig import CorruptKvError, Rig, Sizes, token
 from island_engine.islands import decode, mutation
 from island_engine.islands.cache import IslandRadixCache
 from island_engine.islands.frontier import frontier
 from island_engine.islands.lazy import LazyRadixCache
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE, WINDOW, CHUNK = 16, 64, 256
 INTERVAL = CHUNK // 4
@@ -269,18 +265,24 @@ def test_an_island_stays_locked_until_the_window_has_left_it(overlap: bool, monk
 # --- on, off, lazy ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def loaded() -> Iterator[None]:
-    """The plugin's registrations, as in every process of an engine; no hook is left pending for other tests."""
-    plugin.load()
-    yield
-    HookRegistry.reset()
+OFF = """
+from sglang.srt.plugins.hook_registry import HookRegistry
+from island_engine import plugin, touchpoints
+from island_engine.bench.rig import Rig, UnifiedRadixCache
+
+plugin.load()
+HookRegistry.apply_hooks()
+rig = Rig()
+assert type(rig.cache) is UnifiedRadixCache
+assert touchpoints.STEP_RESULT.target not in HookRegistry._hooks
+rig.add(list(range(500)), new=20)
+rig.run()
+"""
 
 
-@pytest.mark.usefixtures("loaded")
 def test_off_is_sglangs_own_cache_and_nothing_is_hooked() -> None:
-    assert not hasattr(SchedulerBatchResultProcessor._handle_finish_state_updated_req, "__wrapped__")
-    assert type(Rig().cache) is UnifiedRadixCache
+    """In a process of its own: in this one somebody has built an island cache, which hooks."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", OFF], check=True, timeout=120)
 
 
 def test_the_decode_hook_asks_for_the_exact_type() -> None:

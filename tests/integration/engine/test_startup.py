@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
-from support.rig import Rig
 
 from island_engine import launch, startup
+from island_engine.bench.rig import Rig
 from island_engine.islands.cache import IslandRadixCache
 from island_engine.islands.lazy import LazyRadixCache
 from island_engine.platform.attention import SdpaBackend
