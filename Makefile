@@ -15,7 +15,7 @@ help: ## List every target
 
 $(UV):
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null; }
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null; }
 	$(PYTHON) -m venv $(RADIX_ISLANDS_CACHE)/tools/uv
 	$(RADIX_ISLANDS_CACHE)/tools/uv/bin/python -m pip -q --disable-pip-version-check install uv==0.13.9
 
