@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from demo.kube import KubectlError
-from demo.observer import Observer, Pair, Seen
+from demo.observer import Observer, Pair, Seen, is_ready
 from demo.traffic import Request, Traffic
 
 if TYPE_CHECKING:
@@ -218,14 +218,14 @@ class Story:
         self.outcome.took[key] = time.monotonic() - begun
         self.outcome.statuses[key] = obj["status"]
         pods = self.kube.items("pods", self._engines)
-        self.outcome.serving[key] = {p["metadata"]["uid"] for p in pods}
+        self.outcome.serving[key] = {p["metadata"]["uid"] for p in pods if is_ready(p)}
 
     def _pairs(self) -> None:
         half = r"HALF:.metadata.labels.radix-islands\.dev/half"
         told = "TOLD:.spec.containers[0].args[1:9]"
-        self.tell.show(
-            self.kube, "get", "pods", "-l", self._engines, "-o", f"custom-columns=POD:.metadata.name,{half},{told}"
-        )
+        running = "--field-selector=status.phase=Running"  # one that has ended may still be listed
+        columns = f"custom-columns=POD:.metadata.name,{half},{told}"
+        self.tell.show(self.kube, "get", "pods", "-l", self._engines, running, "-o", columns)
 
     def _follow_phases(self) -> None:
         while not self._ended.is_set():
