@@ -194,9 +194,10 @@ class Step(Model):
 class Rollout(Model):
     """How a new revision replaces the one that serves."""
 
-    mode: Literal["Surge", "Replace"] = Field(
+    mode: Literal["Surge", "Replace", "Downtime"] = Field(
         "Surge",
-        description="Surge: gate and canary run on a spare GPU. Replace: one serving pod gives its GPU up first.",
+        description="Surge: gate and canary run on a spare GPU. Replace: one of several serving pods gives its GPU up "
+        "first. Downtime: as Replace, and with one replica that one too, so that nothing serves meanwhile.",
     )
     steps: Annotated[
         list[Step], Field(max_length=20, json_schema_extra=ruled(rules.STEPS, **{LIST_TYPE: "atomic"}))

@@ -79,7 +79,7 @@ class Run(Model):
     revision: Name = Field(description="Its hash.")
     kind: Name = Field(description="Rollout, KillSwitch, Rollback or Revert.")
     phase: Name = Field(description="Gating, Canary, Promoting or RollingBack.")
-    mode: Name = Field(description="Surge or Replace.")
+    mode: Name = Field(description="Surge, Replace or Downtime.")
     started_at: Time = Field(description="When it began.")
     deadline: Count = Field(description="Seconds without progress until it fails.")
     progress_at: Time = Field(description="When it last made progress.")

@@ -13,13 +13,17 @@ from island_operator.core.state import GATING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from island_operator.core.intent import Intent
     from island_operator.core.model import Object
     from island_operator.core.rollout import Pass
     from island_operator.core.state import Rejected, Run, State
 
 _QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
+_SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
+    ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
+    ("Surge", False): "free one, or set spec.rollout.mode to Downtime, which stops the serving pod meanwhile",
+}
 _ADVICE = {
-    "InsufficientGPU": "free one, lower spec.replicas, or let spec.rollout.mode Replace use the GPU of a serving pod",
     "ImagePullFailed": "check spec.engine.image and its pull secret",
     "EngineDied": "the whole log is in kubectl logs --previous",
 }
@@ -57,7 +61,7 @@ def report(state: State, here: Pass) -> Object:
         status["islands"] = {"enabled": half.islands, "ratio": half.ratio, "maxTotalTokens": half.max_total_tokens}
     told = {
         "Ready": _ready(state, here, ready),
-        "Available": _available(here, ready),
+        "Available": _available(state, here, ready),
         "Progressing": _progressing(state, here),
         "Degraded": _degraded(state, here),
         "GatePassed": _gate_passed(state, here),
@@ -84,18 +88,21 @@ def _ready(state: State, here: Pass, ready: int) -> Told:
         return "False", reason, message
     if ready < n:
         told = f"{ready} of {n} pods are Ready"
-        return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked)
+        return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked, here, state)
     return "True", "Serving", f"revision {state.active} serves with {ready} of {n} pods Ready"
 
 
-def _available(here: Pass, ready: int) -> Told:
+def _available(state: State, here: Pass, ready: int) -> Told:
     """Requests are served: at most one pod is missing."""
     n = here.intent.replicas
     if n == 0:
         return "True", "ScaledToZero", "spec.replicas is 0"
-    enough = ready >= max(1, n - 1)
-    reason = "EnoughPodsReady" if enough else "TooFewPodsReady"
-    return str(enough), reason, f"{ready} of {n} pods are Ready"
+    told = f"{ready} of {n} pods are Ready"
+    if ready >= max(1, n - 1):
+        return "True", "EnoughPodsReady", told
+    if state.run and state.run.mode == "Downtime" and n == 1:
+        return "False", "Downtime", f"{told}: the only one gave its GPU up, as spec.rollout.mode Downtime says"
+    return "False", "TooFewPodsReady", told
 
 
 def _progressing(state: State, here: Pass) -> Told:
@@ -111,9 +118,9 @@ def _degraded(state: State, here: Pass) -> Told:
     if rejected := state.rejection(state.desired):
         return "True", rejected.reason, _rejection(rejected, state)
     if state.run and state.run.phase not in {GATING, states.PENDING} and (failure := failing(state.run, here)):
-        return "True", failure.reason, _with(f"revision {state.run.revision}", failure)
+        return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
     if not state.run and (blocked := blocker(state, here)):
-        return "True", blocked.reason, _with(f"revision {state.active}", blocked)
+        return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
     return "False", "AsExpected", "nothing needs attention"
 
 
@@ -157,7 +164,7 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
     if run.phase == GATING:
         told = f"gate of revision {run.revision}"
         said = state.gate.message if state.gate and state.gate.message else "starting"
-        return (blocked.reason, _with(told, blocked)) if blocked else (GATING, f"{told}: {said}")
+        return (blocked.reason, _with(told, blocked, here, state)) if blocked else (GATING, f"{told}: {said}")
     if run.phase == states.CANARY and run.held_since:
         pause = run.steps[run.step][1]
         told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
@@ -165,7 +172,14 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
         told = f"revision {run.revision}: waits for the pods of other revisions to end"
     else:
         told = f"revision {run.revision}: {ready} of {n} pods are Ready"
-    return blocked.reason if blocked else run.phase, _with(told, blocked)
+    return blocked.reason if blocked else run.phase, _with(told, blocked, here, state)
+
+
+def _scarce(intent: Intent, state: State) -> str:
+    """Which field to change where there are too few GPUs; another mode helps where something gives its GPU up."""
+    mode = intent.mode if intent.replicas > 1 or intent.mode == "Downtime" else "Surge"
+    helps = state.run and not state.run.fast and state.active
+    return (_SCARCE.get((mode, intent.replicas > 1)) if helps else None) or "free one, or lower spec.replicas"
 
 
 def _rejection(rejected: Rejected, state: State) -> str:
@@ -173,8 +187,8 @@ def _rejection(rejected: Rejected, state: State) -> str:
     return f"revision {rejected.revision} was rejected: {rejected.message}; {serves}. {ADVICE}"
 
 
-def _with(told: str, blocked: Trouble | None) -> str:
+def _with(told: str, blocked: Trouble | None, here: Pass, state: State) -> str:
     if blocked is None:
         return told
-    advice = _ADVICE.get(blocked.reason)
+    advice = _scarce(here.intent, state) if blocked.reason == "InsufficientGPU" else _ADVICE.get(blocked.reason)
     return f"{told}: {blocked.message}{f' ({advice})' if advice else ''}"

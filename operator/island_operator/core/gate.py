@@ -68,12 +68,12 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
         )
     pod = pod_of(job, snapshot)
     if not finished(job):
-        return _running(gate, pod, now)
+        return _running(gate, pod, snapshot, now)
     return _ended(gate, job, pod, deadline, now)
 
 
-def _running(gate: Gate, pod: Object | None, now: str) -> Finding:
-    ill = trouble(pod, now) if pod else None
+def _running(gate: Gate, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:
+    ill = trouble(pod, now, snapshot) if pod else None
     if ill:
         return Finding(None, ill.reason, ill.message)
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")

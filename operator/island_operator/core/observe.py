@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,19 +73,20 @@ def fleets(snapshot: Snapshot, now: str) -> dict[str, Fleet]:
     """Every revision that has a Deployment or a pod, by its hash."""
     pods: dict[str, list[Object]] = {}
     for pod in snapshot.of("Pod"):
-        if label(pod, ROLE) == ENGINE and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+        if label(pod, ROLE) == ENGINE and not ended(pod):
             pods.setdefault(label(pod, REVISION), []).append(pod)
     deployments = {
         label(d, REVISION): d for d in snapshot.of("Deployment") if label(d, ROLE) == ENGINE and not leaving(d)
     }
     return {
-        name: _fleet(name, deployments.get(name), pods.get(name, []), now)
+        name: _fleet(name, deployments.get(name), pods.get(name, []), snapshot, now)
         for name in sorted({*deployments, *pods} - {""})
     }
 
 
-def _fleet(name: str, deployment: Object | None, pods: list[Object], now: str) -> Fleet:
+def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: Snapshot, now: str) -> Fleet:
     living = [p for p in pods if not leaving(p)]
+    ills = {p["metadata"]["name"]: trouble(p, now, snapshot) for p in living if not is_ready(p)}
     some = deployment or pods[0]
     return Fleet(
         revision=name,
@@ -95,10 +97,10 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], now: str) -
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
         terminating=len(pods) - len(living),
-        creating=sum(_creating(p) and trouble(p, now) is None for p in living),
+        creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=sum(not placed(p) for p in living),
-        troubles=tuple(t for p in living if not is_ready(p) and (t := trouble(p, now))) + _refusals(deployment),
+        troubles=tuple(ill for ill in ills.values() if ill) + _refusals(deployment),
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p["metadata"]["name"], s))),
     )
 
@@ -132,6 +134,11 @@ def is_ready(pod: Object) -> bool:
     return bool(condition(pod, "Ready").get("status") == "True")
 
 
+def ended(pod: Object) -> bool:
+    """It will never run again, and holds no GPU."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
 def placed(pod: Object) -> bool:
     """The scheduler has found a node."""
     return bool(pod["spec"].get("nodeName"))
@@ -143,14 +150,15 @@ def container_statuses(pod: Object) -> list[Any]:
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
-def trouble(pod: Object, now: str) -> Trouble | None:
+def trouble(pod: Object, now: str, snapshot: Snapshot) -> Trouble | None:
     """What keeps this pod from serving, the surest cause first; None when there is nothing to say."""
     name = pod["metadata"]["name"]
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-        told = str(scheduled.get("message", ""))
-        short = next((r for r in _resources(pod) if f"Insufficient {r}" in told), None)
-        return Trouble("InsufficientGPU" if short else "Unschedulable", f"pod {name}: {escaped(told)}")
+        told = escaped(str(scheduled.get("message", "")).rstrip("."))
+        if short := next((r for r in _limits(pod) if f"Insufficient {r}" in told), None):
+            return Trouble("InsufficientGPU", _shortage(pod, short, told, snapshot))
+        return Trouble("Unschedulable", f"pod {name}: {told}")
     for status in container_statuses(pod):
         if found := _container_trouble(name, status):
             return found
@@ -191,13 +199,25 @@ def _crash(pod: str, status: Object) -> Trouble | None:
     return Trouble("EngineDied", f"pod {pod}: {status['name']} exited {ended.get('exitCode')}: {told}", fatal=True)
 
 
-def _resources(pod: Object) -> list[str]:
-    return [
-        r
-        for c in pod["spec"].get("containers", ())
-        for r in ((c.get("resources") or {}).get("limits") or {})
-        if "/" in r
-    ]
+def _limits(pod: Object) -> dict[str, int]:
+    """Extended resources (GPUs) that a pod holds, whole numbers by the rules of Kubernetes."""
+    found: Counter[str] = Counter()
+    for container in pod["spec"].get("containers", ()):
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+            if "/" in name and str(amount).isdecimal():
+                found[name] += int(amount)
+    return dict(found)
+
+
+def _shortage(pod: Object, resource: str, told: str, snapshot: Snapshot) -> str:
+    """What it asks for, what the nodes have left in the scheduler's words, and what its own siblings hold of it."""
+    held: Counter[str] = Counter()
+    for other in snapshot.of("Pod"):
+        if placed(other) and not ended(other):
+            held[str(other["spec"]["nodeName"])] += _limits(other).get(resource, 0)
+    ours = ", ".join(f"{count} on node {node}" for node, count in sorted(held.items())[:8] if count)
+    asks = f"pod {pod['metadata']['name']} asks for {_limits(pod)[resource]} {resource}: {told}"
+    return f"{asks}; this InferenceService holds {ours or 'none'}"
 
 
 def _volumes(pod: Object) -> str:

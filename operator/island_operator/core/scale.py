@@ -1,8 +1,8 @@
 """How many replicas each revision gets next. Arithmetic over what is there: no memory, so a restart changes nothing.
 
 n      spec.replicas
-limit  most pods at any time: n + 1 with Surge (one spare GPU suffices), n with Replace
-floor  fewest Ready pods once the older revisions were whole: n with Surge, n - 1 with Replace
+limit  most pods at any time: n + 1 with Surge (one spare GPU suffices), n with Replace and Downtime
+floor  fewest Ready pods once the older revisions were whole: n with Surge, n - 1 with Replace and Downtime
 cap    most pods of the new revision in this step; `limit` once it is promoted
 """
 
@@ -27,8 +27,11 @@ class Room:
 
     @classmethod
     def of(cls, n: int, mode: str) -> Room:
-        """Replace needs a second replica to serve meanwhile: with one, it has to be Surge."""
-        return cls(n, n, n - 1) if mode == "Replace" and n > 1 else cls(n, n + 1, n)
+        """Replace needs a second replica to serve meanwhile: with one, it has to be Surge. Only Downtime, which says
+        it by name, takes the last one: the one GPU is the gate's, then the winner's.
+        """
+        frees_one = n > 0 and (mode == "Downtime" or (mode == "Replace" and n > 1))
+        return cls(n, n, n - 1) if frees_one else cls(n, n + 1, n)
 
 
 def step(

@@ -48,7 +48,7 @@ class Run:
     revision: str
     kind: str  # Rollout, KillSwitch, Rollback or Revert
     phase: str
-    mode: str  # Surge or Replace
+    mode: str  # Surge, Replace or Downtime
     started_at: str
     deadline: int  # seconds without progress
     progress_at: str

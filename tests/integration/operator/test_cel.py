@@ -197,9 +197,9 @@ BAD: dict[str, tuple[Object, str]] = {
     ),
     "unknown field": ({"partition/islands/ratio": "0.2"}, ".spec.partition.islands.ratio: field not declared"),
     "a half called on": ({"partition": {"on": HALF, "stock": HALF}}, ".spec.partition.on: field not declared"),
-    "a mode of later": (
-        {"rollout": {"mode": "Downtime"}},
-        'spec.rollout.mode: Unsupported value: "Downtime": supported values: "Surge", "Replace"',
+    "no such mode": (
+        {"rollout": {"mode": "BlueGreen"}},
+        'spec.rollout.mode: Unsupported value: "BlueGreen": supported values: "Surge", "Replace", "Downtime"',
     ),
     "falling weights": (
         {"rollout": {"steps": [{"weight": 50}, {"weight": 20}]}},

@@ -46,7 +46,7 @@ def test_what_is_not_said_has_the_safe_default():
         ({"unknown": 1}, ("unknown",)),
         ({"partition/on": {}}, ("partition", "on")),
         ({"partition/islands/swaFullTokensRatio": 0.17}, ("partition", "islands", "swaFullTokensRatio")),
-        ({"rollout": {"mode": "Downtime"}}, ("rollout", "mode")),
+        ({"rollout": {"mode": "BlueGreen"}}, ("rollout", "mode")),
         ({"engine/port": 65_536}, ("engine", "port")),
         ({"gate": {"deadline": "soon"}}, ("gate", "deadline")),
         ({"engine/args": ["x"] * 129}, ("engine", "args")),

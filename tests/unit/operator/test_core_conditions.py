@@ -4,10 +4,11 @@ import pytest
 from support.world import World
 
 from island_operator.core.conditions import moved
+from island_operator.core.model import Snapshot
 from island_operator.core.observe import trouble
 from island_operator.core.text import escaped, last_line
 
-NOW = "2026-01-01T00:10:00Z"
+NOW, ALONE = "2026-01-01T00:10:00Z", Snapshot({})
 
 
 def test_all_conditions_stand_from_the_first_write():
@@ -153,7 +154,7 @@ def unschedulable(message):
     ],
 )
 def test_what_keeps_a_pod_from_serving(status, reason, says, fatal):
-    found = trouble(pod(**status), NOW)
+    found = trouble(pod(**status), NOW, ALONE)
     assert (found.reason, found.fatal) == (reason, fatal)
     assert says in found.message
 
@@ -169,7 +170,44 @@ def test_what_keeps_a_pod_from_serving(status, reason, says, fatal):
     ],
 )
 def test_what_is_no_trouble(status):
-    assert trouble(pod(**status), NOW) is None
+    assert trouble(pod(**status), NOW, ALONE) is None
+
+
+def test_a_shortage_names_what_is_asked_what_the_nodes_say_and_what_the_siblings_hold():
+    short = pod(**unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."))
+    del short["spec"]["nodeName"]
+    siblings = [{**pod(phase=phase), "metadata": {"name": phase}} for phase in ("Running", "Succeeded")]
+    told = "pod p asks for 16 nvidia.com/gpu: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
+    assert trouble(short, NOW, Snapshot({}, (short, *siblings))).message == (
+        f"{told}; this InferenceService holds 16 on node n1"
+    )
+    assert trouble(short, NOW, ALONE).message == f"{told}; this InferenceService holds none"
+
+
+@pytest.mark.parametrize(
+    ("mode", "replicas", "gpus", "field"),
+    [
+        ("Surge", 1, 1, "set spec.rollout.mode to Downtime"),
+        ("Replace", 1, 1, "set spec.rollout.mode to Downtime"),
+        ("Surge", 2, 2, "set spec.rollout.mode to Replace"),
+        ("Replace", 2, 1, "lower spec.replicas"),
+        ("Downtime", 1, 0, "lower spec.replicas"),
+    ],
+)
+def test_row_1_a_blocked_rollout_names_the_numbers_and_the_field_to_change(mode, replicas, gpus, field):
+    world = World(replicas + 1, replicas=replicas, rollout__mode=mode).settle()
+    world.gpus = gpus
+    while len(world.holding()) > gpus:  # another tenant took them, with the pods that were there
+        world.store.pop(("Pod", world.holding()[0]["metadata"]["name"]))
+    world.edit(islands__enabled=True)
+    for _ in range(12):
+        world.operate()
+        world.tick()
+    blocked = world.condition("Progressing")
+    assert blocked["reason"] == "InsufficientGPU"
+    assert "asks for 1 nvidia.com/gpu: 0/1 nodes are available" in blocked["message"]
+    assert f"this InferenceService holds {f'{gpus} on node node' if gpus else 'none'}" in blocked["message"]
+    assert field in blocked["message"]
 
 
 def test_a_volume_that_does_not_come_is_looked_for_again():

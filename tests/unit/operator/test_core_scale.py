@@ -24,6 +24,9 @@ def seen(*fleets):
         ("Replace", 2, Room(2, 2, 1)),
         ("Replace", 1, Room(1, 2, 1)),  # the only pod is not taken away: that would be Downtime
         ("Surge", 0, Room(0, 1, 0)),
+        ("Downtime", 2, Room(2, 2, 1)),
+        ("Downtime", 1, Room(1, 1, 0)),
+        ("Downtime", 0, Room(0, 1, 0)),
     ],
 )
 def test_room(mode, n, room):

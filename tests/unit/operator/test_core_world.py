@@ -12,6 +12,7 @@ from island_operator.core import revision, scale, state
 from island_operator.core.scale import Room
 
 TROUBLES = {"EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
+MODES = ["Surge", "Replace", "Downtime"]
 CONDITIONS = {"Ready", "Available", "Progressing", "Degraded", "GatePassed", "RolledBack"}
 IMAGES = [*(f"good:{n}" for n in (1, 2, 3, 4) for _ in range(3)), *(f"{kind}:1" for kind in GATES)]
 
@@ -25,7 +26,7 @@ def invariants(world):
     assert len(world.jobs_made) == len(set(world.jobs_made)), "a second gate Job for the same attempt"
     gates = [p for p in world.pods("gate") if not ended(p) and not leaving(p)]
     assert len(gates) <= 1
-    n, surge = world.parent["spec"]["replicas"], world.status.get("run", {}).get("mode", "Surge") == "Surge"
+    n, mode = world.parent["spec"]["replicas"], world.status.get("run", {}).get("mode", "Surge")
     if world.status:
         _status_is_sound(world)
     if world.phase == "Stable":
@@ -37,7 +38,8 @@ def invariants(world):
     if world.status.get("run", {}).get("kind") == "KillSwitch":
         world.disrupted()  # the safety action may cost replicas where there is no spare GPU
     if world.whole:
-        assert world.ready() >= n - (0 if surge or n < 2 else 1), f"{world.ready()} of {n} Ready in {world.phase}"
+        less = mode == "Downtime" or (mode == "Replace" and n > 1)
+        assert world.ready() >= n - less, f"{world.ready()} of {n} Ready in {world.phase}"
 
 
 def _status_is_sound(world):
@@ -63,7 +65,7 @@ class Operations(RuleBasedStateMachine):
         replicas=st.integers(1, 3),
         islands=st.booleans(),
         image=st.sampled_from(IMAGES),
-        mode=st.sampled_from(["Surge", "Replace"]),
+        mode=st.sampled_from(MODES),
         steps=st.sampled_from([[], [{"weight": 33, "pause": "5s"}], [{"weight": 1, "pause": "2s"}, {"weight": 60}]]),
         settled=st.sampled_from([True, True, False]),
     )
@@ -147,7 +149,7 @@ class Operations(RuleBasedStateMachine):
         self.world.disrupted()
         self.world.edit(replicas=replicas)
 
-    @rule(mode=st.sampled_from(["Surge", "Replace"]))
+    @rule(mode=st.sampled_from(MODES))
     def edit_mode(self, mode):
         self.world.disrupted()
         self.world.edit(rollout__mode=mode)
