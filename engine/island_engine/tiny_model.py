@@ -30,14 +30,14 @@ def make(directory: Path) -> int:
     return 0
 
 
-def _save(directory: Path) -> int:
-    import torch
-    from transformers import Gemma4ForCausalLM, Gemma4TextConfig
+def config(window: int = WINDOW, layers: int = LAYERS) -> Any:
+    """Gemma4TextConfig of `layers` tiny layers, the last one full attention and the others with a sliding `window`."""
+    from transformers import Gemma4TextConfig
 
-    config = Gemma4TextConfig(
+    return Gemma4TextConfig(
         hidden_size=64,
         intermediate_size=128,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
@@ -46,8 +46,8 @@ def _save(directory: Path) -> int:
         vocab_size=VOCABULARY,
         vocab_size_per_layer_input=VOCABULARY,
         hidden_size_per_layer_input=0,
-        sliding_window=WINDOW,
-        layer_types=["full_attention" if (i + 1) % LAYERS == 0 else "sliding_attention" for i in range(LAYERS)],
+        sliding_window=window,
+        layer_types=["sliding_attention"] * (layers - 1) + ["full_attention"],
         max_position_embeddings=131072,
         attention_k_eq_v=False,
         enable_moe_block=False,
@@ -55,28 +55,35 @@ def _save(directory: Path) -> int:
         bos_token_id=1,
         eos_token_id=2,
     )
+
+
+def _save(directory: Path) -> int:
+    import torch
+    from transformers import Gemma4ForCausalLM
+
     torch.manual_seed(SEED)
-    model = Gemma4ForCausalLM(config)
+    model = Gemma4ForCausalLM(config())
     for name, weight in model.named_parameters():
         if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=0.05 if "embed" in name else 0.3)
     model.model.norm.weight.data.fill_(8.0)  # spreads the logits, so that a wrong key changes the argmax
     model.to(torch.bfloat16).save_pretrained(directory)
-    _tokenizer().save_pretrained(directory)
+    tokenizer({}).save_pretrained(directory)
     return sum(p.numel() for p in model.parameters())
 
 
-def _tokenizer() -> Any:
+def tokenizer(words: dict[int, str]) -> Any:
+    """A byte-level tokenizer; `words`: what to call some of its ids instead."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     names = ["<pad>", "<bos>", "<eos>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     names += [f"<x{i}>" for i in range(len(names), VOCABULARY)]
-    tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    made = Tokenizer(models.BPE(vocab={words.get(i, name): i for i, name in enumerate(names)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=made,
         pad_token="<pad>",  # noqa: S106
         bos_token="<bos>",  # noqa: S106
         eos_token="<eos>",  # noqa: S106

@@ -49,7 +49,46 @@ DRAIN = Touch(
 )
 PROCESSES = Touch("_set_envs_and_config", "entrypoints/engine.py", 1878, "how processes start: fork on a CPU")
 CONFIG = Touch("HfModelConfigParser.parse", "utils/hf_transformers/config.py", 217, "text-only Gemma 4: both shapes")
-HOOKED = (STEP_RESULT, SCHEDULER, DRAIN, PROCESSES, CONFIG)
+
+# Replaced where steps are paced instead of computed (island_engine.paced, bench arms and best); nowhere else.
+FORWARD = Touch("TpModelWorker.forward_batch_generation", "managers/tp_worker.py", 622, "no model: a step takes time")
+RESULT = Touch("Scheduler.process_batch_result", "managers/scheduler.py", 5073, "waits for the step that it reads")
+KV_BUFFERS = Touch("MHATokenToKVPool._create_buffers_normal", "mem_cache/memory_pool.py", 2580, "one row seen as many")
+KV_COPY = Touch("MHATokenToKVPool._init_kv_copy_and_warmup", "mem_cache/memory_pool.py", 2375, "a Triton kernel")
+LAST_SLOTS = Touch("get_last_loc", "mem_cache/allocation.py", 108, "a Triton kernel")
+ASSIGN_SLOTS = Touch("assign_req_to_token_pool_func", "mem_cache/allocation.py", 737, "a Triton kernel")
+UNIFIED_FLAGS = Touch(
+    "handle_unified_memory_pool", "arg_groups/kv_cache_hook.py", 528, "lists the audited speculative algorithms"
+)
+UNIFIED_TREES = Touch("reject_out_of_tree_path", "platforms/interface.py", 300, "refuses platforms of plugins")
+UNIFIED_ZERO = Touch(
+    "UnifiedMHATokenToKVPool.zero_physical_pages", "mem_cache/unified_memory_pool.py", 905, "KV is dummy"
+)
+UNIFIED_MOVE = Touch(
+    "UnifiedMHATokenToKVPool.move_physical_pages", "mem_cache/unified_memory_pool.py", 883, "KV is dummy"
+)
+# Replaced in the benches only: sockets become virtual clients.
+RECEIVE = Touch(
+    "SchedulerRequestReceiver._pull_raw_reqs", "managers/scheduler_components/request_receiver.py", 112, "requests in"
+)
+SEND = Touch("SenderWrapper.send_output", "managers/scheduler_components/output_sender.py", 12, "answers out")
+RETRACT = Touch("ScheduleBatch.retract_decode", "managers/schedule_batch.py", 3451, "counted")
+PACED = (
+    FORWARD,
+    RESULT,
+    KV_BUFFERS,
+    KV_COPY,
+    LAST_SLOTS,
+    ASSIGN_SLOTS,
+    UNIFIED_FLAGS,
+    UNIFIED_TREES,
+    UNIFIED_ZERO,
+    UNIFIED_MOVE,
+    RECEIVE,
+    SEND,
+    RETRACT,
+)
+HOOKED = (STEP_RESULT, SCHEDULER, DRAIN, PROCESSES, CONFIG, *PACED)
 
 # Overridden or called.
 USED = (
@@ -72,4 +111,10 @@ USED = (
     Touch("SRTPlatform", "platforms/interface.py", 76, "the base of the CPU platform"),
     Touch("set_prometheus_multiproc_dir", "utils/common.py", 2825, "before it nobody may import prometheus_client"),
     Touch("prepare_server_args", "server_args.py", 668, "SGLang's own flags"),
+    # Paced engines and the benches arms and best.
+    Touch("MultiEndedAllocator.alloc_extend", "mem_cache/allocator/unified_sub_pool.py", 1193, "a Triton kernel"),
+    Touch("MultiEndedAllocator.alloc_decode", "mem_cache/allocator/unified_sub_pool.py", 1264, "a Triton kernel"),
+    Touch("CustomSpecAlgo", "speculative/spec_registry.py", 26, "block speculation by the plugin API"),
+    Touch("BaseSpecWorker", "speculative/base_spec_worker.py", 152, "its worker"),
+    Touch("Scheduler.event_loop_overlap", "managers/scheduler.py", 2060, "the loop that runs in virtual time"),
 )

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 INK, QUIET, GRID = "#1f2328", "#59636e", "#d8dee4"
 
 
-def figure(title: str, subtitle: str, *, columns: int = 1, size: tuple[float, float] = (9.6, 5.4)) -> tuple[Any, Any]:
-    """A figure with `columns` axes beside each other (a list when there are several)."""
+def figure(
+    title: str, subtitle: str, *, columns: int = 1, rows: int = 1, size: tuple[float, float] = (9.6, 5.4)
+) -> tuple[Any, Any]:
+    """A figure with `columns` axes beside each other and `rows` below each other (a list when there are several)."""
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
     made = Figure(figsize=size, dpi=150, facecolor="white")
-    axes = made.subplots(1, columns, squeeze=False)[0]
+    axes = made.subplots(rows, columns, squeeze=False).ravel()
     made.text(0.02, 0.965, title, fontsize=15, fontweight="bold", color=INK, va="top")
     made.text(0.02, 0.895, subtitle, fontsize=9.5, color=QUIET, va="top", linespacing=1.4)
     for one in axes:
@@ -25,15 +27,15 @@ def figure(title: str, subtitle: str, *, columns: int = 1, size: tuple[float, fl
         one.spines["bottom"].set_color(GRID)
         one.tick_params(colors=QUIET, labelsize=9, length=0)
         one.set_axisbelow(True)
-    return made, axes[0] if columns == 1 else list(axes)
+    return made, axes[0] if len(axes) == 1 else list(axes)
 
 
-def bars(axes: Any, arms: list[str], values: list[float], labels: list[str]) -> None:
-    """One horizontal bar per arm, first arm on top, its value written at its end."""
+def bars(axes: Any, arms: list[str], values: list[float], labels: list[str], *, room: float = 0.18) -> None:
+    """One horizontal bar per arm, first arm on top, its label at its end; `room` for it: part of the longest bar."""
     drawn = axes.barh([ARMS[arm].label for arm in arms], values, color=[ARMS[arm].color for arm in arms], height=0.62)
     axes.bar_label(drawn, labels=labels, padding=5, fontsize=9.5, color=INK)
     axes.invert_yaxis()
-    axes.margins(x=0.18)
+    axes.set_xlim(0, (max(values) or 1) * (1 + room))
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(axis="y", labelsize=10, labelcolor=INK)
 

@@ -27,7 +27,7 @@ def check(engine_args: tuple[str, ...]) -> None:
             # argparse takes an unambiguous beginning for the whole flag, so --isl is --islands
             if flag.startswith("--") and len(flag) > 3 and refused.startswith(flag):
                 raise BadArgumentsError(f"{flag} is not allowed among the engine arguments: {advice}")
-    if model_name(engine_args) is None:
+    if model_name(engine_args) is None and not paced(engine_args):
         raise BadArgumentsError(
             "--model-path is missing after the --: give the engine arguments of the candidate, verbatim"
         )
@@ -50,6 +50,11 @@ def value(engine_args: tuple[str, ...], flag: str) -> str | None:
 def model_name(engine_args: tuple[str, ...]) -> str | None:
     """The model, by either of SGLang's flags for it: a folder, or a name of the hub."""
     return value(engine_args, "--model-path") or value(engine_args, "--model")
+
+
+def paced(engine_args: tuple[str, ...]) -> bool:
+    """Whether these arguments start an engine that computes nothing (`island-engine serve --pace`)."""
+    return value(engine_args, "--pace") is not None
 
 
 def with_metrics(engine_args: tuple[str, ...]) -> tuple[str, ...]:

@@ -53,11 +53,12 @@ class Engine:
         self.arm = arm
         self.log = log
         self.serve = serve
+        self.port = 0  # before it is booted
         self.boot_seconds = 0.0
 
     async def __aenter__(self) -> Self:
         started = time.monotonic()
-        port = free_port()
+        port = self.port = free_port()
         self.log.unlink(missing_ok=True)
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", guard.__file__, str(self.log)),

@@ -85,9 +85,13 @@ class EngineClient:
             await asyncio.sleep(0.5)
         raise error("NeverIdle", f"arm {self.arm} never became idle, so its cache cannot be flushed")
 
+    async def metrics(self) -> str:
+        """The Prometheus page."""
+        return (await self._call("GET", "/metrics/", CONTROL_SECONDS)).decode("utf-8", "replace")
+
     async def island_metrics(self) -> dict[str, float]:
         """Every island_* sample of /metrics, as `name` or `name{phase=x}`."""
-        return parse_metrics((await self._call("GET", "/metrics/", CONTROL_SECONDS)).decode("utf-8", "replace"))
+        return parse_metrics(await self.metrics())
 
     async def _call(self, method: str, path: str, seconds: float, body: Any = None) -> bytes:
         status, raw = await self._raw(method, path, seconds, body)

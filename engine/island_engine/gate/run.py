@@ -149,6 +149,8 @@ async def _bounded(settings: Settings, ledger: _Ledger, lines: IO[str]) -> Concl
 
 
 async def _gate(settings: Settings, ledger: _Ledger, lines: IO[str], progress: Progress) -> Conclusion:
+    if arguments.paced(settings.engine_args):
+        raise error("PacedEngine", "--pace serves dummy tokens, so equal bytes would prove nothing: drop --pace")
     if model.is_local(settings.engine_args):
         model.read(model.directory(settings.engine_args, os.environ))  # a missing one is said before anything boots
     until: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang.srt.environ import envs
 from sglang.srt.mem_cache.unified_cache.components import ComponentType, SWAComponent
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
@@ -25,6 +26,14 @@ class LazyRadixCache(UnifiedRadixCache):
     def __init__(self, params: Any) -> None:
         params.component_registry_override = {**(params.component_registry_override or {}), ComponentType.SWA: LazySwa}
         super().__init__(params)
+        envs.SGLANG_SWA_EVICTION_INTERVAL.set(1)  # be asked before every step; evict_sliding_windows decides
 
     def release_swa_prefix_lock(self, req: Any) -> None:
         """The whole chunk stays locked while the request runs."""
+
+    def evict_sliding_windows(self, req: Any, pre_len: int, *, eviction_interval: int = 1) -> None:
+        """0.5.13 trimmed a request every w decode *steps*, not tokens (its managers/schedule_batch.py:2793): under
+        speculation, which commits several tokens a step, the dead part grows to several windows before a trim.
+        """
+        if req.decode_batch_idx % self.swa_retain_window == 1:
+            super().evict_sliding_windows(req, pre_len, eviction_interval=1)
