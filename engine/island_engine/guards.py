@@ -71,11 +71,11 @@ def interval() -> int | None:
     return int(os.environ[INTERVAL]) if os.environ.get(INTERVAL) else None
 
 
-def hook(touch: Touch, function: Callable[..., Any]) -> None:
-    """AFTER hook on a touch point, now; an error, because SGLang only logs a hook that it could not apply."""
+def hook(touch: Touch, function: Callable[..., Any], kind: str = "AFTER") -> None:
+    """Hook a touch point, now; an error, because SGLang only logs a hook that it could not apply."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(touch.target, function, HookType.AFTER)
+    HookRegistry.register(touch.target, function, HookType[kind])
     HookRegistry.apply_hooks()
     check_hooks()
 

@@ -37,14 +37,14 @@ def load() -> None:
 
 
 def island_cache(context: Any, metrics: Any = None) -> Any:
-    """Build the island cache in the scheduler (mem_cache/registry.py), and its decode trigger with it. It reports to
+    """Build the island cache in the scheduler (mem_cache/registry.py), and hook what belongs to it. It reports to
     `metrics` where somebody else than Prometheus counts (bench/tally.py).
     """
     from sglang.srt.mem_cache.registry import create_unified_radix_cache
     from sglang.srt.runtime_context import get_parallel
 
     from island_engine import guards
-    from island_engine.islands import decode
+    from island_engine.islands import hooks
     from island_engine.islands.cache import IslandRadixCache
     from island_engine.metrics import IslandMetrics
 
@@ -55,7 +55,8 @@ def island_cache(context: Any, metrics: Any = None) -> Any:
         cache.metrics = metrics
     elif get_parallel().attn_tp_rank == 0:  # the other ranks of a tensor-parallel group do the same, in lockstep
         cache.metrics = IslandMetrics()
-    decode.install()
+    cache.holds.lag, cache.holds.block = hooks.ahead(context.server_args)
+    hooks.install()
     return cache
 
 

@@ -32,6 +32,8 @@ _SWA = "mem_cache/unified_cache/components/swa.py"
 _PREFIX = "mem_cache/base_prefix_cache.py"
 _CORE = "mem_cache/unified_cache/unified_tree_core_interface.py"
 _REGISTRY = "mem_cache/registry.py"
+_POOL = "mem_cache/allocator/swa.py"
+_BUDGET = "mem_cache/prefill_budget.py"
 
 # Hooked: SGLang's HookRegistry wraps these.
 STEP_RESULT = Touch(
@@ -40,6 +42,20 @@ STEP_RESULT = Touch(
     1377,
     "once per request and decode step, after its new tokens are in output_ids: decode islands",
 )
+BUDGET = Touch(
+    "SWATokenToKVPoolAllocator.create_prefill_budget",
+    _POOL,
+    173,
+    "a pass: reserve what running requests take",
+)
+ADMISSION = Touch("PrefillAdder.__init__", "managers/schedule_policy.py", 608, "who runs, how many wait")
+MAKE_ROOM = Touch(
+    "SWATokenToKVPoolAllocator.evict_to_free_tokens",
+    _POOL,
+    210,
+    "before allocations and checks: slide windows",
+)
+RETRACTION = Touch("ScheduleBatch.release_req", "managers/schedule_batch.py", 3582, "the tree keeps what was generated")
 SCHEDULER = Touch("Scheduler.__init__", "managers/scheduler.py", 465, "check what was built; keep why it died")
 DRAIN = Touch(
     "TokenizerManager.sigterm_watchdog",
@@ -88,7 +104,7 @@ PACED = (
     SEND,
     RETRACT,
 )
-HOOKED = (STEP_RESULT, SCHEDULER, DRAIN, PROCESSES, CONFIG, *PACED)
+HOOKED = (STEP_RESULT, BUDGET, ADMISSION, MAKE_ROOM, RETRACTION, SCHEDULER, DRAIN, PROCESSES, CONFIG, *PACED)
 
 # Overridden or called.
 USED = (
@@ -98,6 +114,12 @@ USED = (
     Touch("UnifiedRadixCache.swa_retain_floor", _TREE, 3771, "asked while a stash frees: the frontier"),
     Touch("UnifiedRadixCache.release_swa_prefix_lock", _TREE, 1116, "drops the SWA half of a request's lock"),
     Touch("UnifiedRadixCache.on_release", _TREE, 1151, "a request gives its KV back"),
+    Touch("UnifiedRadixCache.release_swa", _TREE, 1108, "a private window needs no SWA lock"),
+    Touch("SWAComponent.prepare_for_caching_req", _SWA, 999, "an insert stops at a branch point once"),
+    Touch("SWAPrefillBudget", _BUDGET, 171, "the base of the reserving budget"),
+    Touch("SWAPrefillBudget.check_prefill", _BUDGET, 230, "replaced: admission of one request"),
+    Touch("get_alloc_len_per_decode", "mem_cache/allocation_sizing.py", 28, "most that a step may commit"),
+    Touch("get_alloc_reserve_per_decode", "mem_cache/allocation_sizing.py", 64, "tokens allocated ahead of a commit"),
     Touch("BasePrefixCache.evict_sliding_windows", _PREFIX, 690, "the decode-time evictor"),
     Touch("BasePrefixCache.swa_retain_window", _PREFIX, 682, "the window, in tokens"),
     Touch("SWAComponent.free_out_of_window_slots", _SWA, 1043, "frees at a stash; lazy does not"),

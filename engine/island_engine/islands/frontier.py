@@ -27,17 +27,15 @@ def decode_interval(chunk: int | None, window: int, page: int) -> int:
     return max(page, chunk // QUARTER if chunk and chunk > 0 else window)
 
 
-def island_due(committed: int, last: int, interval: int) -> bool:
-    """Whether a decode island is due: `interval` tokens committed since the last one, at `last`.
-
-    Accumulated progress, never `committed % interval == 0`: speculative decoding commits several tokens a step and
-    steps over multiples (seed: the cadence trigger that silently never fires).
+def inner_islands(start: int, end: int, interval: int) -> range:
+    """Where islands come inside a chunk that is committed from `start` on: at every multiple of `interval` up to `end`,
+    so that equal prompts publish at equal places, whatever their chunks.
     """
-    return committed - last >= interval
+    return range((start // interval + 1) * interval, end + 1, interval)
 
 
-def left_behind(committed: int, published: int, window: int, page: int) -> bool:
-    """Whether the window has moved past a published island (w and a page of slack behind `committed`), so that nobody
-    who decodes reads it any more and its SWA lock may go.
+def left_behind(committed: int, published: int, window: int) -> bool:
+    """Whether the window has moved past a published island: the next token reads [committed - w + 1, committed], and
+    whoever decodes reads no token of the island any more, so its SWA lock may go.
     """
-    return committed - published >= window + page
+    return committed - published >= window

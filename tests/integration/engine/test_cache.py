@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from island_engine.bench.rig import CorruptKvError, Rig, Sizes, token
-from island_engine.islands import decode, mutation
+from island_engine.islands import hooks, mutation
 from island_engine.islands.cache import IslandRadixCache
 from island_engine.islands.frontier import frontier
 from island_engine.islands.lazy import LazyRadixCache
@@ -44,11 +46,15 @@ def test_prefill_leaves_tombstones_before_the_frontier_and_a_live_island_behind_
     rig, ids = Rig(IslandRadixCache, overlap=overlap), prompt(3 * CHUNK)
     rig.add(ids, new=2)
     rig.run()
-    first, second, third = (frontier(chunk * CHUNK, WINDOW, PAGE) for chunk in (1, 2, 3))
-    assert rig.tombstones(ids) == [(0, first), (CHUNK, second), (2 * CHUNK, third)]
-    assert rig.tally.islands == {"prefill": 3, "decode": 0}
-    assert rig.tally.tombstoned == rig.tally.swa_freed == first + (second - CHUNK) + (third - 2 * CHUNK)
-    assert WINDOW + PAGE <= 3 * CHUNK - third < WINDOW + 2 * PAGE
+    spacing = 2 * (WINDOW + PAGE)  # inside a chunk, where islands every quarter of it would leave nothing between them
+    ends = sorted({*range(spacing, 3 * CHUNK, spacing), *range(CHUNK, 3 * CHUNK + 1, CHUNK)})
+    ends = [end for end in ends if end % CHUNK == 0 or CHUNK - end % CHUNK >= WINDOW + PAGE]
+    holes = [(start, frontier(end, WINDOW, PAGE)) for start, end in pairwise([0, *ends])]
+    holes = [(start, end) for start, end in holes if start < end]
+    assert rig.tombstones(ids) == holes
+    assert rig.tally.islands == {"prefill": len(ends), "decode": 0}
+    assert rig.tally.tombstoned == rig.tally.swa_freed == sum(end - start for start, end in holes)
+    assert WINDOW + PAGE <= 3 * CHUNK - holes[-1][1] < WINDOW + 2 * PAGE
 
 
 @EITHER
@@ -157,7 +163,7 @@ def test_freed_twice_is_a_noop() -> None:
     for _ in range(3):
         rig.cache.evict_sliding_windows(req, req.seqlen - 1)
     assert rig.free() == free
-    rig.cache.interval = 1  # an island whose prefix the evictor has already freed
+    rig.cache.holds.published[id(req)].due = req.seqlen - 1  # an island whose prefix the evictor has already freed
     assert rig.cache.decode_island(req)
     assert rig.free() == free
     assert rig.tally.noops > 0
@@ -292,8 +298,8 @@ def test_the_decode_hook_asks_for_the_exact_type() -> None:
     published = []
     for cache_class in (IslandRadixCache, Child, UnifiedRadixCache):
         rig = Rig(cache_class)
-        rig.cache.decode_island = published.append
-        batch: Any = type("Batch", (), {"forward_mode": type("Mode", (), {"is_decode": lambda _: True})(), "reqs": [0]})
+        rig.cache.after_result = lambda req, step: published.append(req)
+        batch: Any = type("Batch", (), {"forward_mode": ForwardMode.DECODE, "forward_iter": 1})
         processor = type("Processor", (), {"tree_cache": rig.cache})
-        decode.after_result(None, processor, cache_class.__name__, batch)
+        hooks.after_result(None, processor, cache_class.__name__, batch)
     assert published == ["IslandRadixCache"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from island_engine.islands.frontier import decode_interval, frontier, island_due, left_behind, live_tail
+from island_engine.islands.frontier import decode_interval, frontier, inner_islands, left_behind, live_tail
 
 LENGTH = st.integers(0, 200_000)
 WINDOW = st.integers(1, 8_192)
@@ -41,33 +41,17 @@ def test_the_frontier_at_the_sizes_of_production(length: int, expected: int) -> 
     assert frontier(length, 1024, 64) == expected
 
 
-@given(st.lists(st.integers(1, 8), min_size=1, max_size=300), st.integers(1, 100), st.integers(0, 10_000))
-def test_an_island_comes_at_most_a_step_late_whatever_the_steps(steps: list[int], interval: int, start: int) -> None:
-    committed = last = start
-    for step in steps:
-        committed += step
-        if island_due(committed, last, interval):
-            last = committed
-        assert committed - last < interval
+@given(LENGTH, st.integers(0, 70_000), st.integers(64, 9_000))
+def test_islands_inside_a_chunk_come_at_the_multiples_of_the_interval(start: int, more: int, interval: int) -> None:
+    end = start + more
+    assert list(inner_islands(start, end, interval)) == [at for at in range(0, end + 1, interval) if start < at]
 
 
-def test_a_modulo_would_miss_what_progress_finds() -> None:
-    committed, last, islands, multiples = 1, 1, 0, 0
-    for _ in range(1000):
-        committed += 4  # a speculative decode of four tokens, which steps over every multiple of 4096
-        multiples += committed % 4096 == 0
-        if island_due(committed, last, 128):
-            last, islands = committed, islands + 1
-    assert (islands, multiples) == (31, 0)
-
-
-@given(LENGTH, st.integers(0, 20_000), WINDOW, PAGE)
-def test_a_lock_goes_only_when_no_token_of_the_island_is_in_the_window(
-    published: int, since: int, window: int, page: int
-) -> None:
+@given(LENGTH, st.integers(0, 20_000), WINDOW)
+def test_a_lock_goes_only_when_no_token_of_the_island_is_in_the_window(published: int, since: int, window: int) -> None:
     committed = published + since
-    reads_from = committed - window  # the next token reads [reads_from, committed)
-    assert left_behind(committed, published, window, page) == (reads_from - published >= page)
+    first = committed - window + 1  # the next token reads [first, committed]
+    assert left_behind(committed, published, window) == (first > published)
 
 
 @pytest.mark.parametrize(
