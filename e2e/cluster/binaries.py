@@ -82,7 +82,8 @@ def ensure() -> Path:
                 with step(f"building {binary.name}", f"{binary.estimate}, once per machine"):
                     _build(go, binary, target)
             # 4 GB that only a change of versions would use again, and then hardly.
-            shutil.rmtree(_go_cache(), ignore_errors=True)
+            with step("removing what Go downloaded and compiled", "about 1 min"):
+                shutil.rmtree(_go_cache(), ignore_errors=True)
     return target
 
 
