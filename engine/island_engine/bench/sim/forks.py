@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,25 +56,30 @@ def run_all(
             todo.append(setting)
     if todo:
         _prepare()
-    running: dict[int, tuple[Setting, int]] = {}
+    running: dict[int, tuple[Setting, int]] = {}  # pipe -> what its writer runs, and its process
     try:
         while todo or running:
             while todo and len(running) < jobs:
                 setting = todo.pop(0)
                 child, pipe = _start(setting)
-                running[child] = setting, pipe
-            child, status = os.wait()
-            setting, pipe = running.pop(child)
-            with open(pipe) as answer:  # noqa: PTH123 - a descriptor
-                text = answer.read()
-            if status:
-                raise RuntimeError(f"{setting.arm} at ratio {setting.ratio} failed: {text.strip() or status}")
-            results.add(setting, json.loads(text))
-            done(setting)
+                running[pipe] = setting, child
+            for pipe in wait(list(running)):
+                assert isinstance(pipe, int)  # noqa: S101 - as given
+                setting, child = running[pipe]
+                with open(pipe, closefd=False) as answer:
+                    text = answer.read()
+                _, status = os.waitpid(child, 0)
+                os.close(pipe)
+                del running[pipe]
+                if status:
+                    raise RuntimeError(f"{setting.arm} at ratio {setting.ratio} failed: {text.strip() or status}")
+                results.add(setting, json.loads(text))
+                done(setting)
     finally:
-        for child in running:
+        for pipe, (_, child) in running.items():
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            os.close(pipe)
     return [results.found[setting.key] for setting in settings]
 
 

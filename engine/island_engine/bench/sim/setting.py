@@ -72,9 +72,7 @@ class Setting:
     @property
     def key(self) -> str:
         """The same for the same run of the same code, in every process: results are kept under it."""
-        text = json.dumps(
-            [code(SWITCHES[self.arm].islands), type(self.workload).__name__, asdict(self)], sort_keys=True
-        )
+        text = json.dumps([code(SWITCHES[self.arm].cache), type(self.workload).__name__, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def arguments(self, model: str) -> list[str]:
@@ -89,12 +87,12 @@ class Setting:
 
 
 @cache
-def code(islands: str) -> str:
-    """A digest of the code that makes a result: the simulator's own, and with islands or lazy the cache's too."""
+def code(cache: str) -> str:
+    """A digest of the code that makes a result: the simulator's own, and that of the cache where it is ours."""
+    own = {"": [], "lazy": ["islands/lazy.py"], "islands": ["islands/*.py"]}[cache]
     root = Path(island_engine.__file__).parent
-    folders = ["bench/sim", "paced"] + ["islands"] * (islands != "off")
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in (root / folder).glob("*.py")):
+    for path in sorted(path for pattern in ("bench/sim/*.py", "paced/*.py", *own) for path in root.glob(pattern)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
