@@ -63,8 +63,8 @@ def run_all(
                 setting = todo.pop(0)
                 child, pipe = _start(setting)
                 running[pipe] = setting, child
-            for pipe in wait(list(running)):
-                assert isinstance(pipe, int)  # noqa: S101 - as given
+            ready = wait(list(running))
+            for pipe in [pipe for pipe in running if pipe in ready]:
                 setting, child = running[pipe]
                 with open(pipe, closefd=False) as answer:
                     text = answer.read()
