@@ -46,6 +46,7 @@ def spec(**changes):
             "steps": [{"weight": 33, "pause": "5s"}],
             "deadline": "10m",
             "autoRollback": True,
+            "watch": "1h",
             "historyLimit": 5,
         },
         "gate": {"enabled": True, "deadline": "5m", "profile": "quick"},

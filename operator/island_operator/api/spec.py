@@ -205,7 +205,12 @@ class Rollout(Model):
     deadline: Deadline = Field(
         "30m", description="Longest time without progress in canary and promotion, Pending included."
     )
-    auto_rollback: bool = Field(True, description="Roll back by itself when a canary fails; false: hold and report.")
+    auto_rollback: bool = Field(
+        True, description="Roll back by itself when a canary, or what it became, fails; false: hold and report."
+    )
+    watch: Deadline = Field(
+        "1h", description="How long after its promotion a crash loop of a revision still rolls it back."
+    )
     history_limit: Annotated[int, Field(ge=1, le=50)] = Field(5, description="Old revisions to keep, scaled to zero.")
 
 

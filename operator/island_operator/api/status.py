@@ -89,6 +89,7 @@ class Run(Model):
     )
     step: Count | None = Field(None, description="Canary step it is in, from 0.")
     ready: Count | None = Field(None, description="Most of its pods that were Ready at once.")
+    paused_at: Time | None = Field(None, description="Since when it is paused by the verb.")
     held_since: Time | None = Field(None, description="Since when the step's pods are all Ready.")
     starved_since: Time | None = Field(None, description="Since when its pods find no GPU.")
 
@@ -114,6 +115,16 @@ class Gate(Model):
     seconds: Annotated[float, Field(ge=0)] | None = Field(None, description="How long it took.")
 
 
+class Verb(Model):
+    """A verb that was annotated, and what came of it."""
+
+    name: Name = Field(description="pause, resume, abort, promote, retry or rollback.")
+    value: Name = Field(description="The annotation's value.")
+    at: Time = Field(description="When.")
+    outcome: Text = Field(description="What came of it, in one sentence.")
+    open: bool | None = Field(None, description="true until the annotation is off the object.")
+
+
 class Pair(Model):
     """The pair that serves."""
 
@@ -136,6 +147,9 @@ class Status(Model):
     run: Run | None = Field(None, description="The rollout in progress.")
     islands: Pair | None = Field(None, description="The pair that serves.")
     gate: Gate | None = Field(None, description="The newest gate.")
+    verbs: Annotated[list[Verb], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
+        None, description="The last verbs that were annotated, newest last."
+    )
     conditions: (
         Annotated[list[Condition], Field(max_length=16, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["type"]})]
         | None

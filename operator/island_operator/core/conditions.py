@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
 from island_operator.core import state as states
+from island_operator.core.health import failing
 from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble
-from island_operator.core.rollout import ADVICE, failing
-from island_operator.core.state import GATING
+from island_operator.core.rollout import ADVICE
+from island_operator.core.transitions import CANARY, GATING, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object
-    from island_operator.core.rollout import Pass
     from island_operator.core.state import Rejected, Run, State
+    from island_operator.core.view import Pass
 
 _QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
 _SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
@@ -117,7 +118,7 @@ def _degraded(state: State, here: Pass) -> Told:
         return "True", fault.reason, fault.message
     if rejected := state.rejection(state.desired):
         return "True", rejected.reason, _rejection(rejected, state)
-    if state.run and state.run.phase not in {GATING, states.PENDING} and (failure := failing(state.run, here)):
+    if state.run and state.run.phase not in {GATING, PENDING} and (failure := failing(state.run, here)):
         return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
@@ -165,7 +166,10 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
         told = f"gate of revision {run.revision}"
         said = state.gate.message if state.gate and state.gate.message else "starting"
         return (blocked.reason, _with(told, blocked, here, state)) if blocked else (GATING, f"{told}: {said}")
-    if run.phase == states.CANARY and run.held_since:
+    if run.paused_at:
+        told = f"revision {run.revision} is paused in {run.phase} since {run.paused_at}: resume, promote or abort"
+        return "Paused", f"{told}; {ready} of {n} pods are Ready"
+    if run.phase == CANARY and run.held_since:
         pause = run.steps[run.step][1]
         told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
     elif ready >= n:

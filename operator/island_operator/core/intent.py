@@ -11,11 +11,12 @@ from island_operator.core.clock import seconds
 from island_operator.core.merge import TemplateError, check_template
 from island_operator.core.observe import Trouble
 from island_operator.core.revision import SNAPSHOT_BYTES, Revision, parts_of
+from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object
 
-RETRY = "radix-islands.dev/retry"
+PREFIX = "radix-islands.dev/"  # of the annotations that are verbs
 DEFAULT_STEPS = ((1, 0),)  # one pod, no pause
 
 
@@ -34,11 +35,12 @@ class Intent:
     steps: tuple[tuple[int, int], ...]
     deadline: int  # seconds
     auto_rollback: bool
+    watch: int  # seconds
     history_limit: int
     gated: bool
     gate_deadline: int  # seconds
     gate_profile: str
-    retry: bool
+    verbs: tuple[tuple[str, str], ...]  # (verb, value), as annotated
 
     @property
     def desired(self) -> str | None:
@@ -64,11 +66,20 @@ def read(parent: Object) -> Intent:
         steps=steps or DEFAULT_STEPS,
         deadline=seconds(rollout["deadline"]),
         auto_rollback=bool(rollout["autoRollback"]),
+        watch=seconds(rollout["watch"]),
         history_limit=int(rollout["historyLimit"]),
         gated=bool(gate["enabled"]),
         gate_deadline=seconds(gate["deadline"]),
         gate_profile=gate["profile"],
-        retry=RETRY in (meta.get("annotations") or {}),
+        verbs=_verbs(meta),
+    )
+
+
+def _verbs(meta: Object) -> tuple[tuple[str, str], ...]:
+    """Values tell one asking from the next, and nothing else."""
+    notes = meta.get("annotations") or {}
+    return tuple(
+        (k.removeprefix(PREFIX), escaped(str(v), 64)) for k, v in sorted(notes.items()) if k.startswith(PREFIX)
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 INSTANCE, REVISION = "radix-islands.dev/instance", "radix-islands.dev/revision"
 ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
 ENGINE, GATE = "engine", "gate"
+LOOP = 3  # restarts of a container that is in back-off: chance kills an engine once, not three times
 SLOW_VOLUMES = 20  # seconds in ContainerCreating after which volumes are worth naming
 
 _PULL = {
@@ -57,6 +58,7 @@ class Fleet:
     unscheduled: int = 0
     troubles: tuple[Trouble, ...] = ()  # of pods that are not ready
     crashes: tuple[Trouble, ...] = ()  # of every pod that ever restarted, ready again or not
+    looping: tuple[Trouble, ...] = ()  # of those that crash again and again
 
     @property
     def holding(self) -> int:
@@ -102,6 +104,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         unscheduled=sum(not placed(p) for p in living),
         troubles=tuple(ill for ill in ills.values() if ill) + _refusals(deployment),
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p["metadata"]["name"], s))),
+        looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p["metadata"]["name"], s))),
     )
 
 
@@ -197,6 +200,15 @@ def _crash(pod: str, status: Object) -> Trouble | None:
         return Trouble("OOMKilled", f"pod {pod}: container {status['name']} ran out of memory: {advice}", fatal=True)
     told = last_line(str(ended.get("message", ""))) or f"no last line; see kubectl logs --previous {pod}"
     return Trouble("EngineDied", f"pod {pod}: {status['name']} exited {ended.get('exitCode')}: {told}", fatal=True)
+
+
+def _loop(pod: str, status: Object) -> Trouble | None:
+    """It died for the third time at least, and the kubelet has stopped believing in it."""
+    waiting = (status.get("state") or {}).get("waiting") or {}
+    count = int(status.get("restartCount") or 0)
+    if waiting.get("reason") != "CrashLoopBackOff" or count < LOOP or (crash := _crash(pod, status)) is None:
+        return None
+    return Trouble(crash.reason, f"restarted {count} times: {crash.message}", fatal=True)
 
 
 def _limits(pod: Object) -> dict[str, int]:

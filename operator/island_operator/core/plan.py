@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 
 from island_operator.core import conditions, intent, manifests, observe, rollout, scale, state
 from island_operator.core import gate as gates
+from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
 from island_operator.core.model import Plan
 from island_operator.core.observe import GATE, ROLE, label, leaving
 from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
-from island_operator.core.state import CANARY, GATING, PENDING
+from island_operator.core.transitions import CANARY, GATING, PENDING
+from island_operator.core.view import Pass
 
 if TYPE_CHECKING:
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
-    from island_operator.core.rollout import Pass
     from island_operator.core.state import State
 
 STARVED = 5.0  # seconds: longer than the scheduler takes to bind a GPU that was just given back
@@ -34,15 +35,20 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
     parent = snapshot.parent
     seen = observe.fleets(snapshot, now)
     before = state.read(parent.get("status") or {})
-    here = rollout.Pass(intent.read(parent), snapshot, seen, now)
+    here = Pass(intent.read(parent), snapshot, seen, now)
     known = _recovered(before, here)
     here.intent = _safe(here, known)
-    after = rollout.advance(known, here)
-    verbs = (intent.RETRY,) if here.intent.retry else ()
-    status = conditions.report(after, here)
-    if after != before:
-        return Plan(status=status, events=tuple(here.events), requeue_after=0.0, clear_annotations=verbs)
-    return replace(_Act(after, here).plan(), status=status, clear_annotations=verbs)
+    after = advance(known, here)
+    told = Plan(
+        status=conditions.report(after, here),
+        events=tuple(here.events),
+        requeue_after=0.0,
+        clear_annotations=tuple(f"{intent.PREFIX}{name}" for name, _ in here.intent.verbs),
+    )
+    if replace(after, verbs=before.verbs) != before:
+        return told
+    todo = _Act(after, here).plan()  # a verb that decided nothing stands in no child's way
+    return replace(told, desired=todo.desired, delete=todo.delete, requeue_after=todo.requeue_after)
 
 
 def _recovered(before: State, here: Pass) -> State:
@@ -113,6 +119,8 @@ class _Act:
         if run.phase in {PENDING, GATING}:
             return scale.step(room, 1, run.revision, now.active, seen, gate=1) | {run.revision: 0}
         most = rollout.cap(run, room) if run.phase == CANARY else room.limit
+        if run.paused_at:
+            most = fleet.target if (fleet := seen.get(run.revision)) else 0
         return scale.step(room, most, run.revision, now.active, seen)
 
     def _patience(self) -> float:
@@ -164,6 +172,8 @@ class _Act:
             waits.append(5.0 if job and gates.finished(job) else LOOK_AGAIN)
         elif run and run.held_since:
             waits.append(run.steps[run.step][1] - elapsed(run.held_since, now))
+        elif run and run.paused_at:
+            pass
         elif run and run.fast:
             waits.append(self._patience())
         elif run:

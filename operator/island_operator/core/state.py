@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from island_operator.core.transitions import CANARY, PENDING, PROMOTING, STABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from island_operator.core.model import Object
 
-PENDING, GATING, CANARY, PROMOTING, ROLLING_BACK, STABLE = (
-    "Pending",
-    "Gating",
-    "Canary",
-    "Promoting",
-    "RollingBack",
-    "Stable",
-)
 REJECTED_KEPT = 20
 
 
@@ -57,6 +51,7 @@ class Run:
     step: int = 0
     ready: int = 0  # most pods of the revision that were Ready at once
     held_since: str | None = None  # the step's pods are all Ready since
+    paused_at: str | None = None  # by the verb; nothing goes forward since
     starved_since: str | None = None  # its pods find no GPU since, and nobody is about to give one up
 
     @property
@@ -89,6 +84,17 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Verb:
+    """A verb that was carried out, or refused. `open`: its annotation was still on the object when last seen."""
+
+    name: str
+    value: str
+    at: str
+    outcome: str  # one sentence
+    open: bool | None = None
+
+
+@dataclass(frozen=True)
 class State:
     """All decisions of one InferenceService."""
 
@@ -98,6 +104,7 @@ class State:
     gate: Gate | None = None
     rejected: tuple[Rejected, ...] = ()
     history: tuple[Known, ...] = field(default=())
+    verbs: tuple[Verb, ...] = ()
 
     @property
     def phase(self) -> str:
@@ -152,11 +159,12 @@ def read(status: Object) -> State:
         gate=_load(Gate, status["gate"]) if status.get("gate") else None,
         rejected=tuple(_load(Rejected, r) for r in revisions.get("rejected") or ()),
         history=tuple(_load(Known, k) for k in revisions.get("history") or ()),
+        verbs=tuple(_load(Verb, v) for v in status.get("verbs") or ()),
     )
 
 
 def written(state: State) -> Object:
-    """The decisions as they stand in a status: keys `phase`, `revisions`, `run` and `gate`; None is left out."""
+    """The decisions as they stand in a status: keys `phase`, `revisions`, `run`, `gate`, `verbs`; None is left out."""
     revisions: Object = {"desired": state.desired, "active": state.active}
     if state.run and state.run.phase in {CANARY, PROMOTING} and state.run.revision != state.active:
         revisions["canary"] = state.run.revision
@@ -168,6 +176,8 @@ def written(state: State) -> Object:
         status["run"] = _dump(state.run) | {"steps": steps}
     if state.gate:
         status["gate"] = _dump(state.gate)
+    if state.verbs:
+        status["verbs"] = [_dump(v) for v in state.verbs]
     return status
 
 

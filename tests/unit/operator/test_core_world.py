@@ -10,8 +10,9 @@ from island_operator.api.status import Status
 from island_operator.core import gate as gates
 from island_operator.core import revision, scale, state
 from island_operator.core.scale import Room
+from island_operator.core.verbs import VERBS
 
-TROUBLES = {"EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
+TROUBLES = {"Paused", "EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
 MODES = ["Surge", "Replace", "Downtime"]
 CONDITIONS = {"Ready", "Available", "Progressing", "Degraded", "GatePassed", "RolledBack"}
 IMAGES = [*(f"good:{n}" for n in (1, 2, 3, 4) for _ in range(3)), *(f"{kind}:1" for kind in GATES)]
@@ -154,6 +155,10 @@ class Operations(RuleBasedStateMachine):
         self.world.disrupted()
         self.world.edit(rollout__mode=mode)
 
+    @rule(verb=st.sampled_from([*VERBS, "promot"]), again=st.integers(0, 2))
+    def say(self, verb, again):
+        self.world.annotate(f"radix-islands.dev/{verb}", str(again))
+
     @precondition(lambda self: self.world.status.get("revisions", {}).get("rejected"))
     @rule()
     def retry(self):
@@ -180,6 +185,13 @@ class Operations(RuleBasedStateMachine):
             pod["metadata"].setdefault("deletionTimestamp", self.world.now)
         elif is_ready(pod):
             self.world.crash(pod)
+
+    @precondition(lambda self: self.world.ready())
+    @rule()
+    def a_pod_crashes_again_and_again(self):
+        pod = next(p for p in self.world.pods() if is_ready(p))
+        pod["status"]["containerStatuses"][0]["restartCount"] = 3
+        self.world.crash(pod)
 
     @precondition(lambda self: any(map(restarted, self.world.pods())))
     @rule()
@@ -208,6 +220,8 @@ class Operations(RuleBasedStateMachine):
             return
         world = self.world
         self.edit_the_template(broken=False)
+        if "pausedAt" in world.status.get("run", {}):
+            self.say("resume", 9)
         self.crashed_pods_come_back()
         world.disrupted()
         world.gpus = 20

@@ -1,0 +1,144 @@
+"""The user's verbs: an annotation radix-islands.dev/VERB, whatever its value. Each is carried out once, told as an
+Event, kept in status.verbs with what came of it, and taken off the object.
+
+`open` is what makes it once: recorded and the annotation still there means that only taking it off is left to do, also
+for an operator that was started in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from island_operator.core import rollout
+from island_operator.core.observe import Trouble
+from island_operator.core.state import Verb
+from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from island_operator.core.state import Run, State
+    from island_operator.core.view import Pass
+
+KEPT = 10  # verbs remembered
+MOST_UNKNOWN = 4  # unknown ones told of in one pass
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """The verb makes no sense now; `str()` is one sentence with what to do instead."""
+
+
+def carry_out(state: State, here: Pass) -> State:
+    """Every verb on the object that was not carried out yet, in the order of VERBS: abort goes before all others."""
+    asked = here.intent.verbs
+    state = replace(
+        state, verbs=tuple(replace(v, open=(v.open and (v.name, v.value) in asked) or None) for v in state.verbs)
+    )
+    done = {(v.name, v.value) for v in state.verbs if v.open}
+    fresh = [verb for verb in asked if verb not in done]
+    names = {name for name, _ in fresh}
+    order = sorted((verb for verb in fresh if verb[0] in VERBS), key=lambda verb: list(VERBS).index(verb[0]))
+    for name, value in order:
+        state = _do(state, name, value, here, aborted="abort" in names and name != "abort")
+    for name, value in sorted(verb for verb in fresh if verb[0] not in VERBS)[:MOST_UNKNOWN]:
+        told = f"unknown verb {name}: use one of {', '.join(VERBS)}"
+        here.tell("VerbUnknown", told, warn=True)
+        state = _record(state, name, value, told, here)
+    return state
+
+
+def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> State:
+    event, act = VERBS[name]
+    try:
+        if aborted:
+            raise Refused("abort was asked for at the same time and beats it")
+        state, told = act(state, here)
+    except Refused as refused:
+        told = f"{name} was refused: {refused}"
+        here.tell("VerbRefused", told, warn=True)
+    else:
+        here.tell(event, told)
+    return _record(state, name, value, told, here)
+
+
+def _record(state: State, name: str, value: str, told: str, here: Pass) -> State:
+    return replace(state, verbs=(*state.verbs, Verb(name, value, here.now, told, open=True))[-KEPT:])
+
+
+def _abort(state: State, here: Pass) -> tuple[State, str]:
+    run = state.run
+    if run is None:
+        raise Refused("no rollout is in progress; use rollback to leave the revision that serves")
+    if run.fast:
+        raise Refused(f"a {run.kind} leads to what is known to serve, so it is not aborted")
+    told = f"the rollout of revision {run.revision} was aborted in {run.phase}"
+    return rollout.reject(state, run, Trouble("Aborted", f"aborted in {run.phase} by annotation"), here), told
+
+
+def _rollback(state: State, here: Pass) -> tuple[State, str]:
+    if state.run:
+        raise Refused("a rollout is in progress; use abort to leave it")
+    target = rollout.last_good(state, here) if state.active else None
+    if target is None:
+        raise Refused("no earlier revision is left that was promoted and not rejected; change the spec")
+    told = f"revision {state.active} gives way to revision {target}"
+    why = Trouble("RolledBackByHand", "rolled back by annotation")
+    return rollout.fall_back(state, target, why, here), told
+
+
+def _retry(state: State, here: Pass) -> tuple[State, str]:
+    """A rejected revision is tried again; a rollout in progress begins anew, with spec.rollout as it is now."""
+    if rejected := state.rejection(here.intent.desired):
+        told = f"revision {rejected.revision}: tried again, it was rejected for {rejected.reason}"
+        return state.pardon(rejected.revision), told
+    run = state.run
+    if run is None or run.fast or run.revision != here.intent.desired:
+        raise Refused("the revision that the spec asks for is not rejected, and none is rolled out")
+    return rollout.restart(state, run, here), f"revision {run.revision}: its rollout begins anew"
+
+
+def _promote(state: State, here: Pass) -> tuple[State, str]:
+    run = state.run
+    if run is None or run.fast:
+        raise Refused("no canary is in progress")
+    if run.phase in {PENDING, GATING}:
+        raise Refused("the gate has not passed; to go without it set spec.gate.enabled to false")
+    if run.phase == PROMOTING and run.paused_at is None:
+        raise Refused(f"revision {run.revision} is being promoted already")
+    run = _resumed(run, here.now)
+    told = f"revision {run.revision} is promoted without the rest of its steps"
+    return (rollout.move(state, run, Cause.HELD, here) if run.phase == CANARY else replace(state, run=run)), told
+
+
+def _resume(state: State, here: Pass) -> tuple[State, str]:
+    if state.run is None or state.run.paused_at is None:
+        raise Refused("no rollout is paused")
+    told = f"the rollout of revision {state.run.revision} goes on"
+    return replace(state, run=_resumed(state.run, here.now)), told
+
+
+def _pause(state: State, here: Pass) -> tuple[State, str]:
+    """Nothing goes forward; what fails is still rolled back, and the deadline does not run."""
+    run = state.run
+    if run is None or run.fast:
+        raise Refused("no rollout is in progress that could be paused")
+    if run.paused_at:
+        raise Refused(f"the rollout has been paused since {run.paused_at}")
+    told = f"the rollout of revision {run.revision} is paused in {run.phase}; resume, promote or abort it"
+    return replace(state, run=replace(run, paused_at=here.now)), told
+
+
+def _resumed(run: Run, now: str) -> Run:
+    """Deadline and the hold of the step begin again."""
+    return replace(run, paused_at=None, progress_at=now, held_since=None)
+
+
+VERBS: dict[str, tuple[str, Callable[[State, Pass], tuple[State, str]]]] = {  # name -> Event's reason, what it does
+    "abort": ("Aborted", _abort),
+    "rollback": ("RollbackAsked", _rollback),
+    "retry": ("Retried", _retry),
+    "promote": ("PromotionAsked", _promote),
+    "resume": ("Resumed", _resume),
+    "pause": ("Paused", _pause),
+}
