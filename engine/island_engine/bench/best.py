@@ -240,9 +240,15 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axes.set_visible(False)
     handles = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(
-        handles.values(), handles.keys(), loc="lower right", ncols=len(handles), frameon=False, fontsize=9,
+        handles.values(),
+        handles.keys(),
+        loc="upper left",
+        bbox_to_anchor=(0.012, 0.88),  # between the subtitle and the panels
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9.5,
         labelcolor=picture.INK,
-    )  # fmt: skip
+    )
     picture.save(figure, path, note=simulation.NOTE)
 
 
@@ -270,7 +276,10 @@ def _panel(axes: Any, result: dict[str, Any], name: str) -> None:
             markeredgewidth=1.6,
         )  # fmt: skip
     axes.set_title(CASES[name].title, fontsize=10.5, color=picture.INK, loc="left")
-    axes.set_ylim(bottom=0)
+    if (over := gain(result, "islands", name)) is not None:
+        said, look = f"islands over stock: {over:+.0f} %", report.ARMS["islands"]
+        axes.text(0.03, 0.06, said, fontsize=11, fontweight="bold", color=look.color, transform=axes.transAxes)
+    axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
     if ratios:
         shown = [
             ratio for ratio in (0.03, 0.05, 0.08, 0.12, 0.17, 0.25, 0.5, 1.0) if min(ratios) <= ratio <= max(ratios)
