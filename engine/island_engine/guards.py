@@ -1,4 +1,4 @@
-"""Refusals, one sentence each, naming the flag: in the launcher before anything boots, else in the scheduler."""
+"""Refusals at work: they end a boot with one sentence, before anything is started where that is possible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from island_engine import SGLANG_VERSION
+from island_engine import SGLANG_VERSION, refusals
 from island_engine.islands import mutation
 from island_engine.touchpoints import HOOKED
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from island_engine.touchpoints import Touch
-
-EAGER = "SGLANG_OPT_UNIFIED_CACHE_FREE_OUT_OF_WINDOW_SLOTS"  # SGLang's own switch of freeing at a stash, on by default
-INTERVAL = "ISLAND_DECODE_INTERVAL"  # how the launcher tells the scheduler process; coupled, so the operator refuses it
 
 
 class RefusedError(SystemExit):
@@ -66,9 +63,15 @@ def check_mutation() -> None:
         raise RefusedError(str(error)) from None
 
 
+def check_environment(page: int) -> None:
+    """Variables that would make islands something else than what was asked for. `page`: tokens."""
+    if wrong := refusals.of_environment(os.environ, page):
+        raise RefusedError(wrong)
+
+
 def interval() -> int | None:
-    """The decode interval that the launcher was given, tokens; None: a quarter of the chunk."""
-    return int(os.environ[INTERVAL]) if os.environ.get(INTERVAL) else None
+    """The decode interval that this engine was given, tokens; None: a quarter of the chunk."""
+    return int(os.environ[refusals.INTERVAL]) if os.environ.get(refusals.INTERVAL) else None
 
 
 def hook(touch: Touch, function: Callable[..., Any], kind: str = "AFTER") -> None:
@@ -93,23 +96,27 @@ def check_hooks() -> None:
 
 
 def check_context(context: Any) -> None:
-    """In the scheduler: the models and modes that this cache does not know. ValueError, one sentence."""
-    if not context.is_hybrid_swa:
-        raise ValueError(
-            "--islands on needs sliding-window layers with a pool of their own: "
-            "drop --disable-hybrid-swa-memory, or use --islands off for this model"
-        )
-    if context.is_hybrid_ssm:
-        raise ValueError("--islands on does not know Mamba layers: use --islands off for this model")
+    """In the scheduler, when the KV pools stand: what is known only now, or was asked of another release.
+    ValueError, one sentence.
+    """
     if context.enable_hierarchical_cache:
-        raise ValueError("--enable-hierarchical-cache does not go with --islands on: drop it or use --islands off")
-    if context.disable_radix_cache:
-        raise ValueError("--disable-radix-cache: islands live in the radix cache; drop it or use --islands off")
+        raise ValueError(f"--enable-hierarchical-cache does not go with islands: drop it or use {refusals.instead()}")
+    if context.disable_radix_cache:  # by the flag, or by SGLang for models that it runs through transformers
+        raise ValueError(f"islands live in the radix cache, which is disabled for this model: use {refusals.instead()}")
+    model = refusals.Model(
+        name="this model",
+        hybrid_swa=context.is_hybrid_swa,
+        ssm=context.is_hybrid_ssm,
+        full_layers=context.full_tokens_per_layer,
+        swa_in_tree=context.params.swa_gates_prefix_match,
+    )
+    if wrong := refusals.of_model(model):
+        raise ValueError(wrong)
 
 
 def check_type(cache: Any, expected: type) -> None:
     """The exact type, not a capability: the wrong cache under our freeing rules corrupts KV."""
     if type(cache) is not expected:
         raise TypeError(
-            f"SGLang built {type(cache).__name__} where {expected.__name__} was asked for; use --islands off"
+            f"SGLang built {type(cache).__name__} where {expected.__name__} was asked for: use {refusals.instead()}"
         )

@@ -15,10 +15,10 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from island_engine import SGLANG_VERSION, guards, startup
+from island_engine import SGLANG_VERSION, guards, paced, refusals, startup
 from island_engine.islands import mutation
 from island_engine.islands.frontier import decode_interval
-from island_engine.plugin import BACKENDS
+from island_engine.paced import profiles, server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ OWNED = (
     "--host",
     "--port",
     "--islands",
+    "--pace",
     "--island-decode-interval",
 )
 
@@ -60,7 +61,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="TOKENS",
         help="committed tokens between decode islands, at least a page (default: a quarter of the prefill chunk)",
     )
-    parser.add_argument("--model-path", required=True, help="folder or hub name of the model")
+    parser.add_argument(
+        "--pace",
+        metavar="PROFILE",
+        help="compute nothing: dummy tokens at the pace of an accelerator, on any machine and without a model; "
+        f"{', '.join(profiles.PROFILES)}",
+    )
+    parser.add_argument("--model-path", help="folder or hub name of the model; with --pace the name to serve under")
     parser.add_argument(
         "--swa-full-tokens-ratio", required=True, type=float, help="SWA pool over full pool, above 0, at most 1"
     )
@@ -78,18 +85,25 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
     guards.check_version()
     guards.check_mutation()
     check(options, rest)
-    guards.check_model(options.model_path)
+    if not options.pace:
+        guards.check_model(options.model_path)
     guards.check_port(options.host, options.port)
     said = resolved(options)
-    os.environ[guards.INTERVAL] = str(said["decode_interval"] or "")
-    os.environ[startup.MODE] = options.islands
+    os.environ[refusals.INTERVAL] = str(said["decode_interval"] or "")
+    os.environ[refusals.MODE] = options.islands
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(json.dumps(said), flush=True)
+    if options.pace:
+        print(f"island-engine: PACED as {options.pace}: every token is a dummy", file=sys.stderr, flush=True)
     return serve(options, arguments(options, rest))
 
 
 def check(options: argparse.Namespace, rest: Sequence[str]) -> None:
     """Refuse values that cannot work, and flags that this launcher sets."""
+    if options.pace:
+        profiles.profile(options.pace)
+    elif not options.model_path:
+        raise guards.RefusedError("--model-path is missing: give the folder or the hub name of a model")
     if not 0 < options.swa_full_tokens_ratio <= 1:
         raise guards.RefusedError(
             f"--swa-full-tokens-ratio {options.swa_full_tokens_ratio}: use a value above 0 and at most 1"
@@ -108,8 +122,23 @@ def check(options: argparse.Namespace, rest: Sequence[str]) -> None:
         raise guards.RefusedError("--island-decode-interval needs --islands on: drop one of them")
     for argument in rest:
         check_flag(argument.split("=", 1)[0], on=options.islands != "off")
-    if options.islands == "on" and os.environ.get(guards.EAGER, "").lower() in ("0", "false", "no", "n"):
-        raise guards.RefusedError(f"{guards.EAGER}={os.environ[guards.EAGER]} turns prefill islands off: unset it")
+    check_contradictions(options)
+    if options.islands == "on":
+        guards.check_environment(options.page_size)
+
+
+def check_contradictions(options: argparse.Namespace) -> None:
+    """The flags decide: a variable of ours that says something else came from somewhere that nobody reviewed."""
+    mode, interval = os.environ.get(refusals.MODE), os.environ.get(refusals.INTERVAL)
+    if pace := os.environ.get(paced.PROFILE):
+        raise guards.RefusedError(f"{paced.PROFILE}={pace} would serve dummies unseen: unset it and use --pace {pace}")
+    if mode and mode != options.islands:
+        raise guards.RefusedError(f"{refusals.MODE}={mode} contradicts --islands {options.islands}: unset it")
+    if interval and interval != str(options.island_decode_interval):
+        raise guards.RefusedError(
+            f"{refusals.INTERVAL}={interval} contradicts the command line: unset it, or use --islands on "
+            f"--island-decode-interval {interval}"
+        )
 
 
 def check_flag(name: str, *, on: bool) -> None:
@@ -128,7 +157,7 @@ def check_flag(name: str, *, on: bool) -> None:
 def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
     """SGLang's arguments: ours spelled out, the rest verbatim."""
     ours = [
-        *("--model-path", options.model_path),
+        *(("--model-path", options.model_path) if options.model_path else ()),
         *("--swa-full-tokens-ratio", str(options.swa_full_tokens_ratio)),
         *("--max-total-tokens", str(options.max_total_tokens)),
         *("--page-size", str(options.page_size)),
@@ -136,14 +165,17 @@ def arguments(options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
         *("--host", options.host),
         *("--port", str(options.port)),
     ]
-    backend = BACKENDS.get(options.islands)
+    backend = startup.BACKENDS.get(options.islands)
     return [*ours, *(("--radix-cache-backend", backend) if backend else ()), *rest]
 
 
 def resolved(options: argparse.Namespace) -> dict[str, Any]:
     """What this engine will run with, in tokens. `window`: null when only SGLang can know it (a name of the hub)."""
     page, chunk = options.page_size, options.chunked_prefill_size
-    window = sliding_window(options.model_path)
+    if options.pace:
+        window: int | None = profiles.PROFILES[options.pace].roofline.geometry.window
+    else:
+        window = sliding_window(options.model_path)
     interval = max(page, options.island_decode_interval or decode_interval(chunk, window or page, page))
     return {
         "islands": options.islands,
@@ -155,6 +187,7 @@ def resolved(options: argparse.Namespace) -> dict[str, Any]:
         "chunked_prefill_size": chunk,
         "decode_interval": interval if options.islands == "on" else None,
         "mutation": mutation.asked() or None,
+        "paced": options.pace,
         "sglang": SGLANG_VERSION,
         "plugin": importlib.metadata.version("radix-islands"),
     }
@@ -175,24 +208,21 @@ def serve(options: argparse.Namespace, argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)  # a container's first process has no default; SGLang replaces it
     with tempfile.TemporaryDirectory(prefix="island-engine-") as folder:
         os.environ[startup.LAST_WORDS] = str(Path(folder) / "last-words")
+        if options.pace:
+            argv = [*argv, *server.prepare(options.pace, options.model_path, argv, Path(folder) / "model")]
         gc.disable()  # 6,000 modules are imported and all stay: collecting costs a fifth of that time (measured)
         from sglang.srt.plugins import load_plugins
 
         load_plugins()
         check_loaded()
         from sglang.launch_server import run_server
-        from sglang.srt.platforms import current_platform
         from sglang.srt.server_args import prepare_server_args
         from sglang.srt.utils import kill_process_tree
 
         from island_engine import drain
 
-        args = list(argv)
-        if current_platform.device_type == "cpu" and "--device" not in args:
-            args += ["--device", "cpu"]
-        _announce_metrics(options)
         drain.install()
-        server_args = prepare_server_args(args)
+        server_args = prepare_server_args(list(argv))
         server_args.custom_sigquit_handler = startup.scheduler_died
         gc.freeze()  # what is here stays; forked processes then share its pages
         gc.enable()
@@ -217,7 +247,7 @@ def check_loaded() -> None:
     """SGLang only logs a plugin that failed: make sure that ours took in this process; each scheduler checks itself."""
     from sglang.srt.mem_cache.registry import registered_radix_cache_backends
 
-    missing = set(BACKENDS.values()) - set(registered_radix_cache_backends())
+    missing = set(startup.BACKENDS.values()) - set(registered_radix_cache_backends())
     if missing:
         chosen = os.environ.get("SGLANG_PLUGINS")
         remedy = (
@@ -227,21 +257,6 @@ def check_loaded() -> None:
         )
         raise guards.RefusedError(f"SGLang did not load the plugin of radix-islands: {remedy}")
     guards.check_hooks()
-
-
-def _announce_metrics(options: argparse.Namespace) -> None:
-    """island_enabled and island_swa_ratio come from this process, once SGLang has chosen the metrics directory."""
-    from sglang.srt.entrypoints import http_server
-
-    from island_engine.metrics import announce
-
-    original = http_server.add_prometheus_middleware
-
-    def with_ours(app: Any) -> None:
-        original(app)
-        announce(enabled=options.islands == "on", ratio=options.swa_full_tokens_ratio)
-
-    http_server.add_prometheus_middleware = with_ours
 
 
 def fail(sentence: str) -> int:

@@ -2,11 +2,13 @@
 
 SGLang serves prometheus_client's multiprocess registry: the scheduler counts in its process, the HTTP server adds the
 processes up. prometheus_client must be imported after SGLang chose the directory, so it is imported when first needed.
+With several schedulers (data parallelism) counters and `island_live_tokens` are their sums, `island_hold_tokens` is of
+the one that spoke last.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 
 class Silent:
@@ -37,23 +39,22 @@ class IslandMetrics(Silent):
     def __init__(self) -> None:
         from prometheus_client import Counter, Gauge
 
-        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:
-            return Counter(name, text, labels)
-
-        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:
-            return Gauge(name, text, labels, multiprocess_mode="livemostrecent")
-
-        self._published = counter("island_published_total", "Islands published", ("phase",))
-        self._tombstoned = counter("island_tombstoned_tokens_total", "SWA tokens that became tombstone")
-        self._freed = counter(
+        self._published = Counter("island_published_total", "Islands published", ("phase",))
+        self._tombstoned = Counter("island_tombstoned_tokens_total", "SWA tokens that became tombstone")
+        self._freed = Counter(
             "island_swa_freed_tokens_total", "SWA tokens freed eagerly, at a stash or behind a window"
         )
-        self._hits = counter("island_hit_tokens_total", "Prefix tokens found in the cache", ("origin",))
-        self._crossed = counter("island_tombstone_hits_total", "Prefix hits whose path crosses a tombstone")
-        self._noops = counter("island_double_free_noops_total", "SWA slots freed a second time, without effect")
-        self._violations = counter("island_frontier_violations_total", "SWA slots freed that a later token could read")
-        self._live = gauge("island_live_tokens", "SWA tokens that the tree holds")
-        self._hold = gauge("island_hold_tokens", "SWA tokens pinned per running request", ("stat",))
+        self._hits = Counter("island_hit_tokens_total", "Prefix tokens found in the cache", ("origin",))
+        self._crossed = Counter("island_tombstone_hits_total", "Prefix hits whose path crosses a tombstone")
+        self._noops = Counter("island_double_free_noops_total", "SWA slots freed a second time, without effect")
+        self._violations = Counter("island_frontier_violations_total", "SWA slots freed that a later token could read")
+        self._live = Gauge("island_live_tokens", "SWA tokens that the tree holds", multiprocess_mode="livesum")
+        self._hold = Gauge(
+            "island_hold_tokens",
+            "SWA tokens pinned per running request",
+            ("stat",),
+            multiprocess_mode="livemostrecent",
+        )
         for phase in ("prefill", "decode"):
             self._published.labels(phase=phase).inc(0)
         for origin in ("running", "finished"):
@@ -91,13 +92,20 @@ class IslandMetrics(Silent):
         self._hold.labels(stat="max").set(max(holds, default=0))
 
 
-def announce(*, enabled: bool, ratio: float) -> None:
-    """Say in the HTTP process what the engine was told, whatever the cache class: off is announced too.
+@cache
+def speaking() -> IslandMetrics:
+    """The one of this process. A scheduler that was forked finds the names taken, by the process that announced."""
+    return IslandMetrics()
+
+
+def announce(*, enabled: bool, ratio: float, paced: bool) -> None:
+    """Say in the first process what the engine was told, whatever the cache class: off is announced too.
 
     The counters of the scheduler are declared here as well, so that every name is there, at 0, with islands off.
     """
     from prometheus_client import Gauge
 
-    IslandMetrics()
+    speaking()
     Gauge("island_enabled", "1 while the island cache serves", multiprocess_mode="livemostrecent").set(int(enabled))
     Gauge("island_swa_ratio", "SWA pool over full pool", multiprocess_mode="livemostrecent").set(ratio)
+    Gauge("island_paced", "1 where tokens are dummies", multiprocess_mode="livemostrecent").set(int(paced))

@@ -1,17 +1,14 @@
 """What SGLang loads in each of its processes (entry point `sglang.srt.plugins`): registrations, nothing that runs.
 
-Failed plugins are only logged by SGLang, so `launch` checks afterwards that this one took.
+Failed plugins are only logged by SGLang, so `launch` checks afterwards that this one took. Without our launcher, a
+backend that nobody registered is an error of SGLang's own.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
-
-BACKENDS = {
-    "on": "islands",
-    "lazy": "lazy",
-}  # mode of `island-engine serve` -> --radix-cache-backend; off: SGLang's own
 
 
 def load() -> None:
@@ -19,14 +16,20 @@ def load() -> None:
     from sglang.srt.mem_cache.registry import register_radix_cache_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from island_engine import startup
+    from island_engine import guards, paced, startup
     from island_engine.platform import activate
     from island_engine.touchpoints import CONFIG, PROCESSES, SCHEDULER
 
-    if startup.MODE in os.environ:  # started by our launcher
-        HookRegistry.register(SCHEDULER.target, startup.around_scheduler, HookType.AROUND)
-    register_radix_cache_backend(BACKENDS["on"], island_cache)
-    register_radix_cache_backend(BACKENDS["lazy"], lazy_cache)
+    try:
+        guards.check_version()
+    except guards.RefusedError as refused:  # without islands another release is none of our business
+        for name in startup.BACKENDS.values():
+            register_radix_cache_backend(name, partial(refuse, refused.sentence))
+        return
+    HookRegistry.register(PROCESSES.target, startup.before_processes, HookType.AFTER)
+    HookRegistry.register(SCHEDULER.target, startup.around_scheduler, HookType.AROUND)
+    register_radix_cache_backend(startup.BACKENDS["on"], island_cache)
+    register_radix_cache_backend(startup.BACKENDS["lazy"], lazy_cache)
     if activate() is not None:
         os.environ.setdefault("SGLANG_EXTERNAL_MODEL_PACKAGE", "island_engine.platform.models")  # not all models: 1.5 s
         from island_engine.platform import attention, gemma4_text, processes
@@ -34,6 +37,15 @@ def load() -> None:
         attention.register()
         HookRegistry.register(CONFIG.target, gemma4_text.split_shapes, HookType.AFTER)
         HookRegistry.register(PROCESSES.target, processes.fork, HookType.AFTER)
+    if paced.PROFILE in os.environ:  # started with --pace
+        from island_engine.paced import server
+
+        server.install(os.environ[paced.PROFILE])
+
+
+def refuse(sentence: str, _context: Any) -> Any:
+    """Instead of a cache: this release of SGLang is not the one whose every touch point was read."""
+    raise ValueError(sentence)
 
 
 def island_cache(context: Any, metrics: Any = None) -> Any:
@@ -46,15 +58,15 @@ def island_cache(context: Any, metrics: Any = None) -> Any:
     from island_engine import guards
     from island_engine.islands import hooks
     from island_engine.islands.cache import IslandRadixCache
-    from island_engine.metrics import IslandMetrics
+    from island_engine.metrics import speaking
 
     guards.check_context(context)
     cache = create_unified_radix_cache(context, cache_class=IslandRadixCache)
     guards.check_type(cache, IslandRadixCache)
     if metrics is not None:
         cache.metrics = metrics
-    elif get_parallel().attn_tp_rank == 0:  # the other ranks of a tensor-parallel group do the same, in lockstep
-        cache.metrics = IslandMetrics()
+    elif get_parallel().attn_tp_rank == get_parallel().attn_cp_rank == 0:  # the other ranks do the same, in lockstep
+        cache.metrics = speaking()
     cache.holds.lag, cache.holds.block = hooks.ahead(context.server_args)
     hooks.install()
     return cache

@@ -1,4 +1,4 @@
-"""In the scheduler process, when it has built itself: is it what `serve` asked for? And if it died: why.
+"""A boot, whoever started it: what does not fit is refused before anything starts, what was built is checked after.
 
 SGLang only logs a plugin or a hook that failed and goes on with its own cache or attention; nobody would notice until
 the numbers are wrong. A scheduler that dies takes the server down with a signal, and the log's last line says nothing.
@@ -11,26 +11,85 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MODE = "ISLAND_MODE"  # on, off or lazy: set by the launcher for the processes that it starts
+from island_engine import guards, paced, refusals
+from island_engine.refusals import MODE
+
 LAST_WORDS = "ISLAND_LAST_WORDS"  # file that takes the sentence of a boot that failed
+BACKENDS = {
+    "on": "islands",
+    "lazy": "lazy",
+}  # mode of `island-engine serve` -> --radix-cache-backend; off: SGLang's own
 CACHES = {
     "on": "island_engine.islands.cache.IslandRadixCache",
     "lazy": "island_engine.islands.lazy.LazyRadixCache",
 }
 
 
-def around_scheduler(original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
-    """AROUND hook on the constructor."""
+def before_processes(_result: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
+    """AFTER hook where SGLang is about to start its processes: refuse, or announce what will serve."""
+    from sglang.srt.arg_groups.model_override_base import resolving_view
+    from sglang.srt.arg_groups.overrides import resolution_result
+
+    from island_engine import metrics
+
+    args = resolving_view(server_args)
+    ours = args.radix_cache_backend in BACKENDS.values()
+    if ours:
+        try:
+            guards.check_version()
+            guards.check_mutation()
+            guards.check_environment(args.page_size)
+            if wrong := unfit(server_args):
+                raise guards.RefusedError(wrong)
+        except guards.RefusedError as refused:
+            if MODE not in os.environ:  # else our command line says it
+                print(f"island-engine: {refused.sentence}", file=sys.stderr, flush=True)
+            raise
+    if args.enable_metrics:
+        ratio = resolution_result(server_args, "swa_full_tokens_ratio")
+        metrics.announce(
+            enabled=args.radix_cache_backend == BACKENDS["on"], ratio=ratio, paced=paced.PROFILE in os.environ
+        )
+
+
+def unfit(server_args: Any) -> str | None:
+    """Why islands do not go with these arguments and their model, as a sentence."""
+    from sglang.srt.arg_groups.model_override_base import model_config_of, resolving_view
+    from sglang.srt.mem_cache.kv_cache_builder import uses_ssm_state
+
+    if wrong := refusals.of_arguments(resolving_view(server_args)):
+        return wrong
+    config = model_config_of(server_args)
+    layers, name = config.full_attention_layer_ids, config.hf_config.architectures[0]
+    return refusals.of_model(
+        refusals.Model(
+            name=name,
+            hybrid_swa=config.is_hybrid_swa,
+            ssm=uses_ssm_state(config),
+            attention_chunk=config.attention_chunk_size,
+            full_layers=None if layers is None else len(layers),
+            swa_in_tree=not name.startswith("DeepseekV4"),  # in pools and rings of its own (kv_cache_builder.py:346)
+        )
+    )
+
+
+def around_scheduler(original: Any, scheduler: Any, server_args: Any, *args: Any, **kwargs: Any) -> None:
+    """AROUND hook on the constructor. Checked again here: Ray and gRPC start schedulers in ways of their own."""
+    backend = server_args.radix_cache_backend
+    mode = os.environ.get(MODE) or next((mode for mode, ours in BACKENDS.items() if ours == backend), None)
     try:
-        original(scheduler, *args, **kwargs)
-        check(scheduler, os.environ[MODE])
+        if backend in BACKENDS.values() and (wrong := unfit(server_args)):
+            raise ValueError(wrong)
+        original(scheduler, server_args, *args, **kwargs)
+        if mode:
+            check(scheduler, mode)
     except BaseException as error:
         leave(error)
         raise
 
 
 def check(scheduler: Any, mode: str) -> None:
-    """RuntimeError when the cache or, on a CPU, the attention is not exactly the one that `serve` asked for."""
+    """RuntimeError when the cache or, on a CPU, the attention is not exactly the one that was asked for."""
     cache, wanted = _name(scheduler.tree_cache), CACHES.get(mode)
     if wanted is None and not cache.startswith("sglang."):
         raise RuntimeError(
@@ -38,7 +97,6 @@ def check(scheduler: Any, mode: str) -> None:
         )
     if wanted is not None and cache != wanted:
         raise RuntimeError(f"--islands {mode} asks for {wanted}, but {cache} was built: reinstall radix-islands")
-    from island_engine import guards
     from island_engine.platform import activate
 
     guards.check_hooks()

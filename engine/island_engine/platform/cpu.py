@@ -51,9 +51,9 @@ class CpuPlatform(SRTPlatform):
         memory = psutil.virtual_memory()
         return float(memory.total - memory.available)
 
-    def get_device(self, device_id: int = 0) -> torch.device:
-        """The only one."""
-        return torch.device("cpu")
+    def get_device(self, device_id: int = 0) -> str:
+        """The only one; its name, because SGLang takes it for a --device that was not given (utils/common.py:1122)."""
+        return self.device_type
 
     def set_device(self, device: Any) -> None:
         """Nothing to choose."""

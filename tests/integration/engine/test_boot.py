@@ -1,6 +1,7 @@
-"""Two real boots of `island-engine serve`, on and off, on the tiny model in fp32: the same tokens, and who counts what.
+"""Real boots on the tiny model in fp32: `island-engine serve` on and off, and plain SGLang with our backend. The same
+tokens, and who counts what.
 
-SGLang on a CPU, one after the other; a minute or two. Each is told to stop while a request runs.
+SGLang on a CPU, one after the other; a minute or two. Ours are told to stop while a request runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import pytest
 
 CACHE = Path(os.environ.get("RADIX_ISLANDS_CACHE", Path.home() / ".cache" / "radix-islands"))
 ENGINE = (sys.executable, "-m", "island_engine")
+PLAIN = (sys.executable, "-c", "from sglang.cli.main import main; main()")  # the console script `sglang`
+ISLANDS = ("--radix-cache-backend", "islands")
 # The decode interval exceeds window (128) and page together, so that decode islands leave tombstones behind them.
 INTERVAL = 320
 FLAGS = (
@@ -50,14 +53,16 @@ def prompt(length: int, seed: int) -> list[int]:
 class Engine:
     """One `serve` process; its log is a file."""
 
-    def __init__(self, model: Path, log: Path, *flags: str) -> None:
+    def __init__(self, model: Path, log: Path, *flags: str, program: tuple[str, ...] = ENGINE, **environ: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.log = log
         arguments = ["serve", "--model-path", str(model), *FLAGS, "--port", str(self.port), *flags]
         with log.open("w") as out:
-            self.process = subprocess.Popen([*ENGINE, *arguments], stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                [*program, *arguments], stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **environ}
+            )
 
     def ready(self) -> Engine:
         """Wait until it answers; its log in the failure when it does not."""
@@ -227,6 +232,42 @@ def test_sigterm_lets_what_runs_finish_and_exits_0(arms: dict[str, Arm], mode: s
     assert arms[mode].exit_code == 0
 
 
+# --- plain SGLang: pip install radix-islands[engine], and one flag ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Arm:
+    log = tmp_path_factory.mktemp("plain") / "log"
+    engine = Engine(model, log, *ISLANDS, program=PLAIN, ISLAND_DECODE_INTERVAL=str(INTERVAL)).ready()
+    try:
+        arm = Arm({})
+        for name, ids, new in (("reference", prompt(300, 3), 32), ("long", prompt(300, 7), 2 * INTERVAL)):
+            arm.tokens[name] = engine.generate(ids, new)["output_ids"]
+        again = engine.generate(prompt(300, 7) + arm.tokens["long"] + prompt(20, 9), 8)
+        arm.cached["extension"] = again["meta_info"]["cached_tokens"]
+        arm.metrics = engine.metrics()
+        return arm
+    finally:
+        engine.process.kill()
+        engine.process.wait()
+
+
+def test_plain_sglang_with_our_backend_answers_the_same(arms: dict[str, Arm], plain: Arm) -> None:
+    assert plain.tokens["reference"] == arms["on"].tokens["reference"]
+    assert plain.tokens["long"] == arms["on"].tokens["long"][: 2 * INTERVAL]
+    assert plain.cached["extension"] >= 300 + INTERVAL
+
+
+def test_plain_sglang_counts_the_same(arms: dict[str, Arm], plain: Arm) -> None:
+    assert plain.metrics.keys() == arms["on"].metrics.keys()
+    assert plain.metrics["island_enabled"] == 1
+    assert plain.metrics["island_swa_ratio"] == 0.4
+    assert plain.metrics["island_published_total{phase=prefill}"] >= 2
+    assert plain.metrics["island_published_total{phase=decode}"] >= 1
+    assert plain.metrics["island_hit_tokens_total{origin=finished}"] == plain.cached["extension"]
+    assert plain.metrics["island_frontier_violations_total"] == 0
+
+
 # --- boots that die -----------------------------------------------------------------------------------------------
 
 
@@ -234,6 +275,25 @@ def test_a_flag_that_sglang_does_not_know_is_in_the_last_lines(model: Path, tmp_
     engine = Engine(model, tmp_path / "log", "--islands", "on", "--no-such-flag")
     assert engine.process.wait(timeout=BOOT_SECONDS) == 2
     assert "unrecognized arguments: --no-such-flag" in engine.log.read_text()[-2048:]
+
+
+def test_plain_sglang_refuses_in_one_sentence(model: Path, tmp_path: Path) -> None:
+    flags = (*ISLANDS, "--enable-streaming-session")
+    engine = Engine(model, tmp_path / "log", *flags, program=PLAIN)
+    assert engine.process.wait(timeout=BOOT_SECONDS) == 2
+    log = engine.log.read_text()
+    (said,) = [line for line in log.splitlines() if line.startswith("island-engine: ")]
+    assert said.startswith("island-engine: --enable-streaming-session does not go with islands: ")
+    assert said.endswith("or use SGLang's own cache (no --radix-cache-backend)")
+    assert "Traceback" not in log
+
+
+def test_a_flag_that_does_not_fit_is_refused_by_our_launcher_too(model: Path, tmp_path: Path) -> None:
+    engine = Engine(model, tmp_path / "log", "--islands", "on", "--enable-streaming-session")
+    assert engine.process.wait(timeout=BOOT_SECONDS) == 2
+    last = engine.log.read_text().splitlines()[-1]
+    assert last.startswith("island-engine: --enable-streaming-session does not go with islands: ")
+    assert last.endswith("drop it or use --islands off")
 
 
 def test_a_scheduler_that_dies_says_why_in_the_last_line(model: Path, tmp_path: Path) -> None:

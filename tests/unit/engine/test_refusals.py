@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from island_engine import SGLANG_VERSION, cli, guards, launch
+from island_engine import SGLANG_VERSION, cli, guards, launch, refusals
 from island_engine.islands import mutation
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ FIXED = ("--swa-full-tokens-ratio", "0.17", "--max-total-tokens", "980000")
 def _sglang_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: SGLANG_VERSION if name == "sglang" else real(name))
-    for name in (mutation.MUTATE, mutation.ALLOW, guards.EAGER):
+    for name in (mutation.MUTATE, mutation.ALLOW, refusals.EAGER, refusals.MODE, refusals.INTERVAL):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -57,6 +58,13 @@ def free_port() -> int:
 
 
 def serve(model: str, *more: str, islands: str = "on", fixed: tuple[str, ...] = FIXED) -> int:
+    """A boot in a process of its own, as far as variables go."""
+    for name in (refusals.MODE, refusals.INTERVAL):
+        os.environ.pop(name, None)
+    return serve_here(model, *more, islands=islands, fixed=fixed)
+
+
+def serve_here(model: str, *more: str, islands: str = "on", fixed: tuple[str, ...] = FIXED) -> int:
     port = () if "--port" in more else ("--port", str(free_port()))
     return cli.main(["serve", "--islands", islands, "--model-path", model, *fixed, *port, *more])
 
@@ -147,9 +155,9 @@ def test_the_wrong_sglang(model: str, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_prefill_islands_switched_off_by_sglangs_own_variable(
     model: str, booted: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(guards.EAGER, "False")
+    monkeypatch.setenv(refusals.EAGER, "False")
     assert serve(model) == 2
-    assert f"{guards.EAGER}=False turns prefill islands off: unset it" in capsys.readouterr().err
+    assert f"{refusals.EAGER}=False turns prefill islands off: unset it" in capsys.readouterr().err
     assert serve(model, islands="off") == 0
 
 
@@ -219,10 +227,7 @@ def test_the_first_line_says_what_was_resolved(
     assert json.loads(capsys.readouterr().out)["decode_interval"] is None
 
 
-def test_the_scheduler_is_told_the_interval(
-    model: str, booted: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(guards.INTERVAL, "7")  # stale
+def test_the_scheduler_is_told_the_interval(model: str, booted: list[list[str]]) -> None:
     assert serve(model) == 0
     assert guards.interval() == 4096
     assert serve(model, "--island-decode-interval", "320") == 0
@@ -231,15 +236,55 @@ def test_the_scheduler_is_told_the_interval(
     assert guards.interval() is None
 
 
+CONTRADICTIONS = [
+    ("on", (), (refusals.INTERVAL, "7"), "unset it, or use --islands on --island-decode-interval 7"),
+    ("on", ("--island-decode-interval", "320"), (refusals.INTERVAL, "7"), "ISLAND_DECODE_INTERVAL=7 contradicts"),
+    ("off", (), (refusals.INTERVAL, "7"), "ISLAND_DECODE_INTERVAL=7 contradicts"),
+    ("on", (), (refusals.INTERVAL, "often"), "ISLAND_DECODE_INTERVAL=often contradicts"),
+    ("on", (), (refusals.MODE, "off"), "ISLAND_MODE=off contradicts --islands on: unset it"),
+    ("off", (), (refusals.MODE, "on"), "ISLAND_MODE=on contradicts --islands off: unset it"),
+]
+
+
+@pytest.mark.parametrize(("islands", "flags", "variable", "says"), CONTRADICTIONS)
+def test_a_variable_that_contradicts_a_flag(
+    islands: str,
+    flags: tuple[str, ...],
+    variable: tuple[str, str],
+    says: str,
+    model: str,
+    booted: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(*variable)
+    assert serve_here(model, *flags, islands=islands) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert booted == []
+
+
+def test_a_variable_that_says_what_the_flag_says(
+    model: str, booted: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(refusals.INTERVAL, "320")
+    monkeypatch.setenv(refusals.MODE, "on")
+    assert serve_here(model, "--island-decode-interval", "320") == 0
+    assert guards.interval() == 320
+
+
 # --- in the scheduler ---------------------------------------------------------------------------------------------
 
 
-def context(**given: bool) -> Any:
+def context(**given: object) -> Any:
     usual = {
         "is_hybrid_swa": True,
         "is_hybrid_ssm": False,
         "enable_hierarchical_cache": False,
         "disable_radix_cache": False,
+        "full_tokens_per_layer": 4096,
+        "params": SimpleNamespace(swa_gates_prefix_match=True),
     }
     return SimpleNamespace(**{**usual, **given})
 
@@ -249,15 +294,22 @@ def context(**given: bool) -> Any:
     [
         ({"is_hybrid_swa": False}, "sliding-window layers"),
         ({"is_hybrid_ssm": True}, "Mamba"),
+        ({"full_tokens_per_layer": 0}, "no layer with full attention"),
+        ({"params": SimpleNamespace(swa_gates_prefix_match=False)}, "outside of the radix cache"),
         ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache"),
-        ({"disable_radix_cache": True}, "--disable-radix-cache"),
+        ({"disable_radix_cache": True}, "the radix cache, which is disabled"),
     ],
 )
-def test_models_and_modes_that_the_cache_does_not_know(given: dict[str, bool], names: str) -> None:
+def test_models_and_modes_that_the_cache_does_not_know(
+    given: dict[str, object], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guards.check_context(context())
     with pytest.raises(ValueError, match=names) as refused:
         guards.check_context(context(**given))
-    assert "use --islands off" in str(refused.value)
+    assert "use SGLang's own cache (no --radix-cache-backend)" in str(refused.value)
+    monkeypatch.setenv(refusals.MODE, "on")
+    with pytest.raises(ValueError, match=r"use --islands off$"):
+        guards.check_context(context(**given))
 
 
 def test_the_exact_type_is_asked_for() -> None:
@@ -265,7 +317,7 @@ def test_the_exact_type_is_asked_for() -> None:
         """A capability check would take it."""
 
     guards.check_type({}, dict)
-    with pytest.raises(TypeError, match="SGLang built Child where dict was asked for; use --islands off"):
+    with pytest.raises(TypeError, match="SGLang built Child where dict was asked for: use SGLang's own cache"):
         guards.check_type(Child(), dict)
 
 
