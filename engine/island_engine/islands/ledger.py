@@ -192,7 +192,8 @@ def shrunk(room: int, window: int, page: int) -> int:
 
 
 def first_island(ordinal: int, interval: int) -> int:
-    """Tokens until a request's first decode island: between half an interval and a whole one, by the golden ratio, so
-    that requests that were admitted together do not publish together, however many they are.
+    """Tokens until a request's first decode island: an interval and up to a sixth of one more, by the golden ratio, so
+    that requests that were admitted together do not publish together, however many they are. Later and not sooner, or
+    the second island would come before two intervals; a sixth, and it is there soon after.
     """
-    return int(interval * (1 + ordinal * GOLDEN % 1) / 2)
+    return interval + int(interval * (ordinal * GOLDEN % 1) / 6)
