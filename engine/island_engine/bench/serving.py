@@ -88,7 +88,7 @@ class Samples:
 
 def metric(page: str, name: str) -> float:
     """The sum of a metric's samples on a Prometheus page; 0 without one."""
-    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", page, re.MULTILINE)
+    found = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
     return sum(float(value) for value in found)
 
 
