@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from island_engine import guards
+from island_engine import SGLANG_VERSION, cli, guards, paced, refusals
+from island_engine import launch as serve
 from island_engine.gate import arguments
 from island_engine.paced import launch, profiles
 from island_engine.paced.accept import AcceptLengths
@@ -126,3 +129,45 @@ def test_the_gate_knows_a_paced_engine(given: tuple[str, ...]) -> None:
     assert arguments.paced(given)
     arguments.check(given)  # refused by the gate itself, with a verdict; it needs no model
     assert not arguments.paced(("--model-path", "m"))
+
+
+# --- the launcher -------------------------------------------------------------------------------------------------
+
+POOLS = ("--swa-full-tokens-ratio", "0.17", "--max-total-tokens", "980000")
+
+
+@pytest.fixture
+def booted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paced profiles that were not refused, SGLang being there."""
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: SGLANG_VERSION if name == "sglang" else real(name))
+    for name in (refusals.MODE, refusals.INTERVAL, paced.PROFILE):
+        monkeypatch.delenv(name, raising=False)
+    boots: list[str] = []
+    monkeypatch.setattr(serve, "serve", lambda options, _argv: boots.append(options.pace) or 0)
+    return boots
+
+
+def test_a_paced_boot_needs_no_model_and_says_what_it_is(booted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--pace", GEMMA.name, "--islands", "on", "--port", "31999", *POOLS]) == 0
+    assert booted == [GEMMA.name]
+    said = capsys.readouterr()
+    assert json.loads(said.out)["paced"] == GEMMA.name
+    assert json.loads(said.out)["window"] == 1_024
+    assert "every token is a dummy" in said.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((), "--model-path is missing"),
+        (("--pace", "gpt-9"), "--pace gpt-9 is not a profile: use gemma4-26b-h100"),
+        (("--pac", GEMMA.name, "--model-path", "m"), "--pac is short for --pace: spell it out"),
+    ],
+)
+def test_what_is_not_clearly_paced_is_refused(
+    booted: list[str], flags: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["serve", "--islands", "on", "--port", "31999", *POOLS, *flags]) == 2
+    assert booted == []
+    assert sentence in capsys.readouterr().err
