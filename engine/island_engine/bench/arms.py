@@ -109,7 +109,7 @@ def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "pools": {str(ratio): tokens for ratio, tokens in POOLS.items()},
     }
     found = report.result(NAME, geometry, arms)
-    found["seed"] = SEED
+    found["seed_figures"] = SEED
     found["comparisons"] = [one for one in (_compare(by_run, *c) for c in COMPARISONS) if one]
     return found
 
@@ -227,7 +227,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
         for place, (arm, ratio, _) in zip(places, bars, strict=True):
             if mark := marked.get((arm, ratio)):
                 axes.plot(
-                    result["seed"][mark][of_seed], place, marker="D", markersize=7, color="white",
+                    result["seed_figures"][mark][of_seed], place, marker="D", markersize=7, color="white",
                     markeredgecolor=picture.INK, markeredgewidth=1.4, zorder=3,
                 )  # fmt: skip
         axes.set_yticks(places, names if index == 0 else [""] * len(bars))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from island_engine.bench.sim.setting import Setting
 
+PR_SET_PDEATHSIG = 1
 LIMIT_SECONDS = 1_800  # a run that takes longer hangs; none has taken a tenth of it
 
 
@@ -106,6 +108,7 @@ def _start(setting: Setting) -> tuple[int, int]:
         return child, mine
     status, text = 1, ""
     try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed bench leaves no run behind
         signal.alarm(LIMIT_SECONDS)
         os.close(mine)
         null = os.open(os.devnull, os.O_WRONLY)
