@@ -17,6 +17,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 INSTANCE, REVISION = "radix-islands.dev/instance", "radix-islands.dev/revision"
 ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
 RETRY = "radix-islands.dev/retry"
+PAIR = ("--islands", "--swa-full-tokens-ratio", "--max-total-tokens", "--max-running-requests")
 CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget")
 
 
@@ -47,6 +48,7 @@ def spec(**changes):
             "deadline": "10m",
             "autoRollback": True,
             "watch": "1h",
+            "checks": {"enabled": True, "minRequests": 50, "maxErrorRate": "0.05"},
             "historyLimit": 5,
         },
         "gate": {"enabled": True, "deadline": "5m", "profile": "quick"},
@@ -100,6 +102,7 @@ class World:
         self.store = {}
         self.parent = inference_service(**changes)
         self.events, self.writes = [], []
+        self.readings = {}  # by a pod's uid, what a scraper would know
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
         self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
@@ -131,9 +134,15 @@ class World:
 
     def _legalise(self):
         """What a pod of this spec may be told: by the spec, not by the code under test."""
+        spec = self.parent["spec"]
         for half, on in (("islands", "on"), ("stock", "off")):
-            side = self.parent["spec"]["partition"][half]
-            self.legal_pairs.add((on, side["swaFullTokensRatio"], str(side["maxTotalTokens"])))
+            cap = spec["engine"]["maxRunningRequests"]
+            if spec["partition"].get("mode") == "unified":
+                self.legal_pairs.add((on, "unified", "unified", str(cap)))
+            else:
+                side = spec["partition"][half]
+                cap = side.get("maxRunningRequests", cap)
+                self.legal_pairs.add((on, side["swaFullTokensRatio"], str(side["maxTotalTokens"]), str(cap)))
 
     # --- the operator -----------------------------------------------------------------------------------------------
 
@@ -156,7 +165,7 @@ class World:
         """What the cache holds; `late`: its pods are a tick old, because watches of two kinds are not ordered."""
         pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
         rest = [o for o in self.store.values() if o["kind"] != "Pod"]
-        return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])))
+        return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])), dict(self.readings))
 
     def operate(self, crash_after=None, late=False):
         """One pass of the operator, killed after so many writes. Returns the plan."""
@@ -293,7 +302,7 @@ class World:
             if len(self.holding()) < self.gpus:
                 pod["spec"]["nodeName"] = "node"
                 creating = {"name": "engine", "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
-                pod["status"] |= {"containerStatuses": [creating], "startTime": self.now}
+                pod["status"] |= {"containerStatuses": [creating], "startTime": self.now, "podIP": "10.0.0.1"}
                 pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
             else:
                 told = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
@@ -389,8 +398,15 @@ class World:
 
 def told(pod):
     """Switch, ratio and tokens that an engine pod was told."""
+    return coupled(pod)[:3]
+
+
+def coupled(pod):
+    """Switch, ratio, tokens and cap that an engine pod was told."""
     args = pod["spec"]["containers"][0]["args"]
-    return tuple(args[args.index(flag) + 1] for flag in ("--islands", "--swa-full-tokens-ratio", "--max-total-tokens"))
+    said = {flag: args[args.index(flag) + 1] for flag in PAIR if flag in args}
+    assert ("--enable-unified-memory" in args) == ("--swa-full-tokens-ratio" not in said)
+    return tuple(said.get(flag, "unified") for flag in PAIR)
 
 
 def is_ready(pod):

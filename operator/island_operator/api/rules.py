@@ -14,6 +14,8 @@ from typing import Any
 Rule = dict[str, Any]
 
 RATIO = "^(0[.][0-9]{0,3}[1-9]|1)$"  # one spelling per value, so that the text can be hashed
+SHARE = "^(0|1|0[.][0-9]{1,4})$"  # of a whole
+FACTOR = "^[0-9]{1,4}([.][0-9]{1,4})?$"
 SCALE = 10_000  # a ratio has at most four decimals
 MOST_TOKENS = 1_000_000_000
 LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # what a Service's name must be, RFC 1035
@@ -63,16 +65,12 @@ def immutable(what: str) -> Rule:
 
 _SHAPE = ("geometry.slidingWindow", "engine.chunkedPrefillSize", "engine.maxRunningRequests", "engine.pageSize")
 _HOLD = "(self.geometry.slidingWindow + self.engine.pageSize)"
-_FLOORS = {
-    "islands": (
-        f"(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * {_HOLD})",
-        "chunkedPrefillSize + maxRunningRequests * (slidingWindow + pageSize)",
-    ),
-    "stock": (
-        f"(self.engine.chunkedPrefillSize + self.engine.maxRunningRequests * 2 * {_HOLD})",
-        "chunkedPrefillSize + maxRunningRequests * 2 * (slidingWindow + pageSize)",
-    ),
-}
+_HOLDS = {"islands": "", "stock": "2 * "}  # what one running request pins, in windows and pages
+
+
+def _floor(half: str, requests: str) -> str:
+    """The SWA tokens that so many running requests pin, beside one chunk in flight."""
+    return f"(self.engine.chunkedPrefillSize + {requests} * {_HOLDS[half]}{_HOLD})"
 
 
 def _unchanged(*paths: str) -> str:
@@ -85,8 +83,10 @@ def _scaled(half: str) -> str:
 
 def floor(half: str) -> Rule:
     """The SWA pool of one half against what its running requests pin (island_engine.sizing.floor)."""
-    least, why = _FLOORS[half]
     own = f"self.partition.{half}"
+    cap = f"(has({own}.maxRunningRequests) ? {own}.maxRunningRequests : self.engine.maxRunningRequests)"
+    least = _floor(half, cap)
+    why = f"chunkedPrefillSize + maxRunningRequests * {_HOLDS[half]}(slidingWindow + pageSize)"
     ratio, tokens = _scaled(own), f"{own}.maxTotalTokens"
     had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
     # The first two are told by rules of their own, the third is what an older CRD let in.
@@ -128,14 +128,17 @@ def floor(half: str) -> Rule:
     )
 
 
-_AUTO = "(!has(self.partition) || !has(self.partition.islands) || !has(self.partition.stock))"
+_AUTO = (
+    "(!has(self.partition) || ((!has(self.partition.mode) || self.partition.mode != 'unified')"
+    " && (!has(self.partition.islands) || !has(self.partition.stock))))"
+)
 _WAS_AUTO = _AUTO.replace("self.", "oldSelf.value().")
 _BYTES = "(" + " && ".join(
     f"has(self.geometry.{name})" for name in ("fullBytesPerToken", "swaBytesPerToken", "kvBudgetBytes")
 ) + ")"  # fmt: skip
 # Doubles: the product of four bounded integers does not fit in 64 bits. One page: rounding T down to pages costs that.
 _BUDGET = (
-    f"(double({_FLOORS['stock'][0]} + self.engine.pageSize) * double(self.geometry.fullBytesPerToken"
+    f"(double({_floor('stock', 'self.engine.maxRunningRequests')} + self.engine.pageSize) * double(self.geometry.fullBytesPerToken"
     " + self.geometry.swaBytesPerToken + self.geometry.draftBytesPerToken))"
 )
 DERIVED = [
@@ -170,6 +173,10 @@ NAME = rule(  # on the root, the only place that sees metadata; a name never cha
 )
 
 PARTITION = [
+    rule(
+        "!has(self.mode) || self.mode != 'unified' || (!has(self.islands) && !has(self.stock))",
+        "partition.mode unified is one pool without halves: remove partition.islands and partition.stock, or use halves",
+    ),
     rule(
         "has(self.islands) == has(self.stock)",
         "partition: give both halves, islands and stock, or leave partition out to derive both from geometry",

@@ -12,6 +12,7 @@ from island_operator.api import rules
 VALIDATIONS, LIST_TYPE, MAP_KEYS = "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 
 Tokens = Annotated[int, Field(ge=1, le=rules.MOST_TOKENS)]
+Requests = Annotated[int, Field(ge=1, le=4096)]
 
 
 def ruled(*checks: rules.Rule, **more: Any) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class Engine(Model):
     chunked_prefill_size: Annotated[int, Field(ge=64, le=1_048_576)] = Field(
         16384, description="Tokens per prefill chunk (--chunked-prefill-size), a multiple of pageSize."
     )
-    max_running_requests: Annotated[int, Field(ge=1, le=4096)] = Field(
+    max_running_requests: Requests = Field(
         48, description="Requests that run at once (--max-running-requests); both floors are derived from it."
     )
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
@@ -123,12 +124,20 @@ class Half(Model):
         description='SWA pool over full pool, a quoted decimal such as "0.17".'
     )
     max_total_tokens: Tokens = Field(description="Tokens in the full pool (--max-total-tokens).")
+    max_running_requests: Requests | None = Field(
+        None, description="Requests that run at once with this half; absent: engine.maxRunningRequests."
+    )
 
 
 class Partition(Model):
     """The pair. Absent: both halves are derived from geometry."""
 
     model_config = ConfigDict(json_schema_extra=ruled(*rules.PARTITION))
+    mode: Literal["halves", "unified"] = Field(
+        "halves",
+        description="halves: two pools, and a half for each position of the switch. unified: SGLang's one shared pool "
+        "(--enable-unified-memory), which has no ratio and no halves, so that the switch moves alone.",
+    )
     islands: Half | None = Field(None, description="Used while islands.enabled is true.")
     stock: Half | None = Field(None, description="Used while islands.enabled is false.")
 
@@ -191,6 +200,26 @@ class Step(Model):
     pause: Pause = Field("0s", description="How long the step holds once its pods are Ready, such as 30s or 5m.")
 
 
+Share = Annotated[str, Field(max_length=6, pattern=rules.SHARE)]
+Factor = Annotated[str, Field(max_length=9, pattern=rules.FACTOR)]
+
+
+class Checks(Model):
+    """What a canary's own metrics must say, from its first step until it is promoted. An absent limit is not checked."""
+
+    enabled: bool = Field(True, description="false: the numbers of a canary are not looked at.")
+    min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        50, description="Fewer requests than this are not judged; a canary without traffic goes on by its pauses."
+    )
+    max_error_rate: Share = Field("0.05", description="HTTP 5xx over all responses; 1 lets all of them be.")
+    max_retraction_rate: Share | None = Field(None, description="Retracted requests over all requests.")
+    max_ttft_ratio: Factor | None = Field(
+        None, description="p99 time to first token of the canary over that of what serves, such as 1.5."
+    )
+    max_swa_usage: Share | None = Field(None, description="Share of the SWA pool in use.")
+    max_queued: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(None, description="Requests in one queue.")
+
+
 class Rollout(Model):
     """How a new revision replaces the one that serves."""
 
@@ -202,6 +231,7 @@ class Rollout(Model):
     steps: Annotated[
         list[Step], Field(max_length=20, json_schema_extra=ruled(rules.STEPS, **{LIST_TYPE: "atomic"}))
     ] = Field([], description="Canary steps; none: one pod, no pause.")
+    checks: Checks = Field(Checks(), description="What the metrics of a canary must say.")  # type: ignore[call-arg]
     deadline: Deadline = Field(
         "30m", description="Longest time without progress in canary and promotion, Pending included."
     )

@@ -45,8 +45,8 @@ class Known(Model):
 
     revision: Name = Field(description="Its hash.")
     islands: bool = Field(description="Its switch.")
-    ratio: Name = Field(description="Its SWA ratio.")
-    max_total_tokens: Count = Field(description="Its full pool, tokens.")
+    ratio: Name | None = Field(None, description="Its SWA ratio; absent with a unified pool.")
+    max_total_tokens: Count | None = Field(None, description="Its full pool, tokens.")
     verdict: Name | None = Field(None, description="Verdict of its gate; a PASS is reused.")
     fingerprint: Name | None = Field(None, description="What the verdict was about.")
     promoted_at: Time | None = Field(None, description="When it was promoted last.")
@@ -73,6 +73,17 @@ class Step(Model):
     pause_seconds: Count = Field(description="Seconds to hold.")
 
 
+class Checks(Model):
+    """Limits of the run, as they were pinned."""
+
+    min_requests: Count | None = Field(None, description="Fewer are not judged.")
+    max_error_rate: Name | None = Field(None, description="HTTP 5xx over all responses.")
+    max_retraction_rate: Name | None = Field(None, description="Retracted over all requests.")
+    max_ttft_ratio: Name | None = Field(None, description="p99 time to first token over that of what serves.")
+    max_swa_usage: Name | None = Field(None, description="Share of the SWA pool.")
+    max_queued: Count | None = Field(None, description="Requests in one queue.")
+
+
 class Run(Model):
     """The rollout in progress, pinned at its start."""
 
@@ -87,6 +98,7 @@ class Run(Model):
     steps: Annotated[list[Step], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
         None, description="Canary steps."
     )
+    checks: Checks | None = Field(None, description="What its metrics must say; absent: anything.")
     step: Count | None = Field(None, description="Canary step it is in, from 0.")
     ready: Count | None = Field(None, description="Most of its pods that were Ready at once.")
     paused_at: Time | None = Field(None, description="Since when it is paused by the verb.")
@@ -115,6 +127,13 @@ class Gate(Model):
     seconds: Annotated[float, Field(ge=0)] | None = Field(None, description="How long it took.")
 
 
+class Unreadable(Model):
+    """An engine whose /metrics cannot be read."""
+
+    pod: Name = Field(description="Its pod.")
+    reason: Name = Field(description="Why.")
+
+
 class Verb(Model):
     """A verb that was annotated, and what came of it."""
 
@@ -129,8 +148,9 @@ class Pair(Model):
     """The pair that serves."""
 
     enabled: bool = Field(description="The switch.")
-    ratio: Name = Field(description="SWA pool over full pool.")
-    max_total_tokens: Count = Field(description="Tokens in the full pool.")
+    ratio: Name | None = Field(None, description="SWA pool over full pool; absent with a unified pool.")
+    max_total_tokens: Count | None = Field(None, description="Tokens in the full pool.")
+    max_running_requests: Count | None = Field(None, description="Requests that run at once.")
 
 
 class Status(Model):
@@ -147,6 +167,9 @@ class Status(Model):
     run: Run | None = Field(None, description="The rollout in progress.")
     islands: Pair | None = Field(None, description="The pair that serves.")
     gate: Gate | None = Field(None, description="The newest gate.")
+    unreadable: Annotated[list[Unreadable], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = (
+        Field(None, description="Engines whose /metrics cannot be read, so that nothing of theirs is judged.")
+    )
     verbs: Annotated[list[Verb], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
         None, description="The last verbs that were annotated, newest last."
     )

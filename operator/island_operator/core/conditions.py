@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
 from island_operator.core import state as states
-from island_operator.core.health import failing
+from island_operator.core.health import failing, fault
 from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble
 from island_operator.core.rollout import ADVICE
 from island_operator.core.transitions import CANARY, GATING, PENDING
@@ -14,11 +14,13 @@ from island_operator.core.transitions import CANARY, GATING, PENDING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from island_operator.core.coupling import Half
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object
     from island_operator.core.state import Rejected, Run, State
     from island_operator.core.view import Pass
 
+UNREADABLE = 8  # engines named
 _QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
 _SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
     ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
@@ -58,8 +60,9 @@ def report(state: State, here: Pass) -> Object:
         "selector": f"{INSTANCE}={meta['name']},{ROLE}={ENGINE}",
     }
     if serving := here.revision(state.active):
-        half = serving.half
-        status["islands"] = {"enabled": half.islands, "ratio": half.ratio, "maxTotalTokens": half.max_total_tokens}
+        status["islands"] = _pair(serving.half)
+    if unread := _unread(state, here):
+        status["unreadable"] = unread
     told = {
         "Ready": _ready(state, here, ready),
         "Available": _available(state, here, ready),
@@ -71,6 +74,19 @@ def report(state: State, here: Pass) -> Object:
     conditions = old.get("conditions") or ()
     status["conditions"] = [moved(conditions, kind, *told[kind], meta["generation"], here.now) for kind in told]
     return status
+
+
+def _unread(state: State, here: Pass) -> list[Object]:
+    """Engines whose /metrics cannot be read, and why: what is watched there is not."""
+    revisions = {state.active, state.run.revision if state.run else None} - {None}
+    faults = {pod: r.fault for name in revisions for pod, r in here.readings(name).items() if r.fault}
+    return [{"pod": pod, "reason": faults[pod]} for pod in sorted(faults)[:UNREADABLE]]
+
+
+def _pair(half: Half) -> Object:
+    """The coupled unit that serves; a unified pool has neither ratio nor tokens of its own."""
+    pair: Object = {"enabled": half.islands, "maxRunningRequests": half.max_running_requests}
+    return pair if half.ratio is None else pair | {"ratio": half.ratio, "maxTotalTokens": half.max_total_tokens}
 
 
 Told = tuple[str, str, str]  # status, reason, message
@@ -114,12 +130,14 @@ def _progressing(state: State, here: Pass) -> Told:
 
 def _degraded(state: State, here: Pass) -> Told:
     """Something needs a person."""
-    if fault := here.intent.fault:
-        return "True", fault.reason, fault.message
+    if wrong := here.intent.fault:
+        return "True", wrong.reason, wrong.message
     if rejected := state.rejection(state.desired):
         return "True", rejected.reason, _rejection(rejected, state)
     if state.run and state.run.phase not in {GATING, PENDING} and (failure := failing(state.run, here)):
         return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
+    if not state.run and (bad := fault(state, here)):
+        return "True", bad.why.reason, _with(f"revision {state.active}", bad.why, here, state)
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
     return "False", "AsExpected", "nothing needs attention"

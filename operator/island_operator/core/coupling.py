@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from island_operator.core.model import Object
 
+UNIFIED = "unified"  # spec.partition.mode: SGLang's shared pool
+
 
 @dataclass(frozen=True)
 class Half:
@@ -19,8 +21,8 @@ class Half:
 
     islands: bool
     decode_interval: int | None  # tokens between decode islands; None: the engine's own choice
-    ratio: str  # SWA pool / full pool
-    max_total_tokens: int  # of the full pool
+    ratio: str | None  # SWA pool / full pool; None: one unified pool, which has no ratio
+    max_total_tokens: int | None  # of the full pool; None: of the unified pool the engine makes what fits
     max_running_requests: int
 
     @property
@@ -41,6 +43,8 @@ class Half:
     @property
     def pools(self) -> list[str]:
         """The engine arguments that size its pools."""
+        if self.ratio is None:
+            return ["--enable-unified-memory"]
         return ["--swa-full-tokens-ratio", self.ratio, "--max-total-tokens", str(self.max_total_tokens)]
 
     @property
@@ -50,13 +54,14 @@ class Half:
 
 
 def half_of(parts: Object) -> Half:
-    """The half that the switch of a revision asks for."""
+    """The half that the switch of a revision asks for; with a unified pool both are the same but for the switch."""
     on = bool(parts["islands"]["enabled"])
-    side = parts["partition"]["islands" if on else "stock"]
+    split = parts["partition"].get("mode") != UNIFIED
+    side = parts["partition"]["islands" if on else "stock"] if split else {}
     return Half(
         islands=on,
         decode_interval=parts["islands"].get("decodeInterval") if on else None,
-        ratio=str(side["swaFullTokensRatio"]),
-        max_total_tokens=int(side["maxTotalTokens"]),
-        max_running_requests=int(parts["engine"]["maxRunningRequests"]),
+        ratio=str(side["swaFullTokensRatio"]) if split else None,
+        max_total_tokens=int(side["maxTotalTokens"]) if split else None,
+        max_running_requests=int(side.get("maxRunningRequests") or parts["engine"]["maxRunningRequests"]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from island_operator.core import checks
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import Trouble
 
@@ -22,10 +23,14 @@ class Fault:
 
 
 def failing(run: Run, here: Pass) -> Trouble | None:
-    """Why the new revision must not go on: a crash, an image that cannot be had, or no progress until the deadline."""
+    """Why the new revision must not go on: a crash, an image that cannot be had, a check that fails, or no progress
+    until the deadline.
+    """
     fleet = here.fleet(run.revision)
     crashes = fleet.crashes if fleet and not run.fast else ()  # pods that are returned to may have restarted long ago
     if fleet and (bad := next((t for t in (*crashes, *fleet.troubles) if t.fatal), None)):
+        return bad
+    if not run.fast and (bad := _checked(run, here)):
         return bad
     waits = run.held_since is None and run.paused_at is None and (fleet.ready if fleet else 0) < here.intent.replicas
     if not waits or elapsed(run.progress_at, here.now) <= run.deadline:
@@ -36,11 +41,23 @@ def failing(run: Run, here: Pass) -> Trouble | None:
     return Trouble("DeadlineExceeded", told)
 
 
+def _checked(run: Run, here: Pass) -> Trouble | None:
+    """What its engines say of themselves, and beside those that serve."""
+    ours = here.readings(run.revision)
+    found = checks.violated(ours) or checks.rebound(ours)
+    if found or not run.checks:
+        return found
+    return checks.failed(run.checks, ours.values(), here.readings(run.previous).values())
+
+
 def fault(state: State, here: Pass) -> Fault | None:
     """What is wrong with the revision that serves, while nothing rolls."""
     fleet, known = here.fleet(state.active), state.known(state.active)
     if fleet is None or known is None or known.promoted_at is None:
         return None
+    ours = here.readings(state.active)
+    if known.islands and (bad := checks.violated(ours) or checks.rebound(ours)):
+        return Fault(bad, islands=True)
     fresh = elapsed(known.promoted_at, here.now) <= here.intent.watch
     # Once per spec: a node that kills every engine must not walk back through the whole history.
     if fresh and fleet.looping and state.active == here.intent.desired:

@@ -33,6 +33,7 @@ class Intent:
     port: int
     mode: str
     steps: tuple[tuple[int, int], ...]
+    checks: Object | None  # spec.rollout.checks without what is not said; None: disabled
     deadline: int  # seconds
     auto_rollback: bool
     watch: int  # seconds
@@ -64,6 +65,7 @@ def read(parent: Object) -> Intent:
         port=int(spec["engine"]["port"]),
         mode=rollout["mode"],
         steps=steps or DEFAULT_STEPS,
+        checks=_checks(rollout.get("checks") or {}),
         deadline=seconds(rollout["deadline"]),
         auto_rollback=bool(rollout["autoRollback"]),
         watch=seconds(rollout["watch"]),
@@ -73,6 +75,12 @@ def read(parent: Object) -> Intent:
         gate_profile=gate["profile"],
         verbs=_verbs(meta),
     )
+
+
+def _checks(limits: Object) -> Object | None:
+    if not limits.get("enabled"):
+        return None
+    return {name: limit for name, limit in limits.items() if limit is not None and name != "enabled"}
 
 
 def _verbs(meta: Object) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from island_operator.core.checks import Reading
 
 Object = dict[str, Any]  # a Kubernetes object, `kind` always set, without managedFields
 
@@ -14,6 +19,7 @@ class Snapshot:
 
     parent: Object
     children: tuple[Object, ...] = ()  # kinds: Deployment, Service, Job, Pod, PodDisruptionBudget
+    readings: Mapping[str, Reading] = field(default_factory=dict)  # of engines' /metrics, by the pod's uid
 
     def of(self, kind: str) -> tuple[Object, ...]:
         """The children of one kind, by name."""
@@ -34,6 +40,16 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Target:
+    """An engine whose /metrics somebody wants to know. `often`: while something rolls, and every round is news."""
+
+    uid: str  # of its pod
+    address: str  # IP
+    port: int
+    often: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """What one pass wants. `desired` is applied in order, then `delete`, then `status` is written if it differs."""
 
@@ -43,3 +59,4 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None  # seconds; None: only a change wakes us
     clear_annotations: tuple[str, ...] = ()  # verbs that were carried out
+    watch: tuple[Target, ...] = ()  # engines to read

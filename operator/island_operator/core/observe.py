@@ -50,6 +50,7 @@ class Fleet:
     created: str
     target: int = 0  # spec.replicas of the Deployment
     deployment: Object | None = None
+    engines: tuple[tuple[str, str, str], ...] = ()  # name, uid and IP of its Ready pods
     pods: int = 0  # not terminating, not finished
     ready: int = 0
     terminating: int = 0  # still hold their GPU
@@ -96,6 +97,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         created=str(some["metadata"].get("creationTimestamp", "")),
         target=int(deployment["spec"].get("replicas", 0)) if deployment else 0,
         deployment=deployment,
+        engines=tuple(_engine(p) for p in living if is_ready(p)),
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
         terminating=len(pods) - len(living),
@@ -106,6 +108,10 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p["metadata"]["name"], s))),
         looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p["metadata"]["name"], s))),
     )
+
+
+def _engine(pod: Object) -> tuple[str, str, str]:
+    return pod["metadata"]["name"], pod["metadata"]["uid"], str((pod.get("status") or {}).get("podIP", ""))
 
 
 def _refusals(deployment: Object | None) -> tuple[Trouble, ...]:

@@ -14,11 +14,11 @@ from island_operator.core import conditions, intent, manifests, observe, rollout
 from island_operator.core import gate as gates
 from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
-from island_operator.core.model import Plan
+from island_operator.core.model import Plan, Target
 from island_operator.core.observe import GATE, ROLE, label, leaving
 from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
-from island_operator.core.transitions import CANARY, GATING, PENDING
+from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING
 from island_operator.core.view import Pass
 
 if TYPE_CHECKING:
@@ -43,12 +43,29 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
         status=conditions.report(after, here),
         events=tuple(here.events),
         requeue_after=0.0,
+        watch=_watch(after, here),
         clear_annotations=tuple(f"{intent.PREFIX}{name}" for name, _ in here.intent.verbs),
     )
     if replace(after, verbs=before.verbs) != before:
         return told
     todo = _Act(after, here).plan()  # a verb that decided nothing stands in no child's way
     return replace(told, desired=todo.desired, delete=todo.delete, requeue_after=todo.requeue_after)
+
+
+def _watch(state: State, here: Pass) -> tuple[Target, ...]:
+    """Engines worth reading: those of a rollout and what it is compared with; else islands that serve."""
+    run, serving = state.run, here.revision(state.active)
+    rolls = run is not None and not run.fast and run.phase in {CANARY, PROMOTING}
+    revisions = {run.revision, state.active} if run and rolls else {state.active}
+    if not rolls and not (serving and serving.half.islands):
+        return ()
+    return tuple(
+        Target(uid, address, int(revision.parts["engine"]["port"]), often=rolls)
+        for name in sorted(r for r in revisions if r)
+        if (fleet := here.fleet(name)) and (revision := here.revision(name))
+        for _, uid, address in fleet.engines
+        if address
+    )
 
 
 def _recovered(before: State, here: Pass) -> State:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from island_engine import sizing
-from island_operator.core.coupling import Half, half_of
+from island_operator.core.coupling import UNIFIED, Half, half_of
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object
@@ -22,7 +22,8 @@ SNAPSHOT_BYTES = 200_000  # the API server allows 256 KiB for all annotations of
 
 @dataclass(frozen=True)
 class Revision:
-    """Resolved parts of a spec: `model`, `engine`, `islands`, `partition` (both halves), `accelerator`, `podTemplate`.
+    """Resolved parts of a spec: `model`, `engine`, `islands`, `partition` (both halves, or mode unified), `accelerator`
+    and `podTemplate`.
 
     Both halves are part of it, so turning islands off and on again returns to the pods that are still there, and no
     edit of a half that is not in use can slip in later without a revision of its own.
@@ -74,8 +75,10 @@ def parts_of(spec: Object) -> Object:
     """
     parts = {name: _said(spec[name]) for name in ("model", "engine", "islands", "accelerator")}
     partition = spec.get("partition") or {}
-    if partition.get("islands") and partition.get("stock"):
-        parts["partition"] = {name: dict(partition[name]) for name in ("islands", "stock")}
+    if partition.get("mode") == UNIFIED:
+        parts["partition"] = {"mode": UNIFIED}
+    elif partition.get("islands") and partition.get("stock"):
+        parts["partition"] = {name: _said(partition[name]) for name in ("islands", "stock")}
     else:
         parts["partition"] = _derived(spec["geometry"], spec["engine"])
     if spec.get("podTemplate"):

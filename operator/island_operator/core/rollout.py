@@ -73,6 +73,7 @@ def start(
         phase=phase,
         mode=intent.mode,
         steps=intent.steps,
+        checks=intent.checks,
         deadline=intent.deadline,
         previous=state.active,
         started_at=here.now,

@@ -48,6 +48,7 @@ class Run:
     progress_at: str
     previous: str | None = None
     steps: tuple[tuple[int, int], ...] = ()  # weight in percent, pause in seconds
+    checks: Object | None = None  # spec.rollout.checks; None: none
     step: int = 0
     ready: int = 0  # most pods of the revision that were Ready at once
     held_since: str | None = None  # the step's pods are all Ready since
@@ -76,8 +77,8 @@ class Known:
 
     revision: str
     islands: bool
-    ratio: str
-    max_total_tokens: int
+    ratio: str | None = None  # None: unified
+    max_total_tokens: int | None = None
     verdict: str | None = None
     fingerprint: str | None = None
     promoted_at: str | None = None

@@ -11,6 +11,7 @@ from island_operator.core.revision import remembered
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from island_operator.core.checks import Reading
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
     from island_operator.core.observe import Fleet
@@ -54,6 +55,11 @@ class Pass:
     def stable_service(self) -> Object | None:
         """The Service that selects the active revision, and keeps its parts."""
         return self.snapshot.child("Service", f"{self.intent.name}-stable")
+
+    def readings(self, revision: str | None) -> dict[str, Reading]:
+        """What is known of the Ready engines of a revision, by the pod's name."""
+        fleet, known = self.fleet(revision), self.snapshot.readings
+        return {name: known[uid] for name, uid, _ in (fleet.engines if fleet else ()) if uid in known}
 
     def others_idle(self, revision: str) -> bool:
         """No other revision has a pod or asks for one."""

@@ -23,9 +23,12 @@ from island_operator.runtime.lease import Lease
 from island_operator.runtime.metrics import Metrics
 from island_operator.runtime.queue import Queue
 from island_operator.runtime.reconciler import Core, Reconciler
+from island_operator.runtime.scrape import Scraper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from island_operator.cluster.cache import Key
 
 log = logging.getLogger("island_operator")
 
@@ -53,11 +56,13 @@ class Operator:
         self._options, self._cluster, self.metrics = options, cluster, metrics
         self._cache, self._events = Cache(), Events(cluster, identity)
         self.lease = Lease(cluster, identity, options.lease_namespace or _own_namespace())
+        self._scraper = Scraper(self._look_again)
         self._reconciler = Reconciler(
             cluster,
             self._cache,
             self._events,
             Core(reconcile, covers, cleaned),
+            scrapes=self._scraper,
             leading=self.lease.held,
             recorded=metrics.recorded,
         )
@@ -65,6 +70,9 @@ class Operator:
         self._feed = Feed(cluster, self._cache, self._queue, options.namespace)
         self._stop = asyncio.Event()
         metrics.bind(self._cache.phases, lambda: self._queue.depth, self.lease.held, lambda: self._events.dropped)
+
+    def _look_again(self, key: Key) -> None:
+        self._queue.add(key)
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT (0), or until lease, queue or kopf end (1). ValueError: the port is taken."""
@@ -99,6 +107,7 @@ class Operator:
         tasks = {
             asyncio.create_task(self._events.run(), name="events"),
             asyncio.create_task(self._feed.resync(self._options.resync), name="resync"),
+            asyncio.create_task(self._scraper.run(), name="scraper"),
             asyncio.create_task(self._queue.run(), name="queue"),
         }
         await asyncio.sleep(0)  # their own tasks are born before kopf starts

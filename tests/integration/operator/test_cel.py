@@ -57,6 +57,11 @@ GOOD: dict[str, Object] = {
     "no gate": {"gate": {"enabled": False}},
     "decode interval": {"islands": {"enabled": True, "decodeInterval": 4096}},
     "scaled to zero": {"replicas": 0},
+    "one GPU in all": {"rollout": {"mode": "Downtime", "watch": "2h"}},
+    "unified": {"partition": {"mode": "unified"}},
+    "a cap of its own that lowers the floor": {
+        "partition/stock": {"swaFullTokensRatio": "0.32", "maxTotalTokens": 376_000, "maxRunningRequests": 47}
+    },
 }  # fmt: skip
 FLAG = 'engine.args: "{}" sets {}, which the operator sets itself: use {}'
 RATIO = "a ratio is a quoted decimal above 0 and at most 1, with at most four places and no trailing zero"
@@ -197,6 +202,14 @@ BAD: dict[str, tuple[Object, str]] = {
     ),
     "unknown field": ({"partition/islands/ratio": "0.2"}, ".spec.partition.islands.ratio: field not declared"),
     "a half called on": ({"partition": {"on": HALF, "stock": HALF}}, ".spec.partition.on: field not declared"),
+    "unified with a half": (
+        {"partition/mode": "unified"},
+        "partition.mode unified is one pool without halves: remove partition.islands and partition.stock, or use hal",
+    ),
+    "a cap of its own that raises the floor": (
+        {"partition/islands": {"swaFullTokensRatio": "0.07", "maxTotalTokens": 980_115, "maxRunningRequests": 49}},
+        "partition.islands: SWA pool of 68608 tokens is below its floor of 69696",
+    ),
     "no such mode": (
         {"rollout": {"mode": "BlueGreen"}},
         'spec.rollout.mode: Unsupported value: "BlueGreen": supported values: "Surge", "Replace", "Downtime"',

@@ -71,7 +71,7 @@ def live(plane, operator, name, namespace):
     assert refusals(operator) == []
 
 
-def test_it_installs_into_a_restricted_namespace_and_its_account_may_do_all_it_must_and_no_more(plane):
+def test_row_26_it_installs_into_a_restricted_namespace_and_its_account_may_do_all_it_must_and_no_more(plane):
     plane.kubectl("create", "namespace", "system")
     plane.kubectl("label", "namespace", "system", "pod-security.kubernetes.io/enforce=restricted")
     plane.kubectl("delete", "crd", "inferenceservices.radix-islands.dev")

@@ -130,7 +130,7 @@ def test_events_are_posted_and_shown_by_describe(plane, operator, name):
     assert "radix-islands.dev/operator" in plane.kubectl("get", "events.events.k8s.io", "-A", "-o", "yaml")
 
 
-def test_idle_writes_nothing_and_so_does_a_restart(plane, name):
+def test_row_29_idle_writes_nothing_and_so_does_a_restart(plane, name):
     with OperatorProcess(plane.kubeconfig) as first:
         first.serving()
         serve(plane, name)
@@ -148,7 +148,7 @@ def test_idle_writes_nothing_and_so_does_a_restart(plane, name):
     assert versions(plane, name) == before
 
 
-def test_what_a_hand_changed_or_deleted_is_repaired(plane, operator, name):
+def test_row_29_what_a_hand_changed_or_deleted_is_repaired(plane, operator, name):
     serve(plane, name)
     quiet(plane)
     (deployment,) = engine(plane, name, "stock")
@@ -174,7 +174,7 @@ def _env(containers, wanted):
     return {e["name"] for e in containers[0].get("env", [])} - {e["name"] for e in wanted[0].get("env", [])}
 
 
-def test_deleting_needs_no_operator(plane, name):
+def test_row_23_deleting_needs_no_operator(plane, name):
     with OperatorProcess(plane.kubeconfig) as operator:
         operator.serving()
         serve(plane, name)
@@ -241,7 +241,7 @@ def test_a_huge_status_written_by_someone_else_does_no_harm(plane, operator, nam
     serve(plane, f"{name}-other")
 
 
-def test_an_api_server_that_dies_and_comes_back_is_survived(plane, operator, name):
+def test_row_32_an_api_server_that_dies_and_comes_back_is_survived(plane, operator, name):
     serve(plane, name)
     plane.kill_api()
     time.sleep(3)  # the outage itself; shorter than the lease's deadline

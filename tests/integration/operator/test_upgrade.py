@@ -94,7 +94,7 @@ def _patch(plane: ControlPlane, name: str, patch: Object) -> str:
     return done.stderr if done.returncode else ""
 
 
-def test_kill_switch_is_never_refused(upgraded: ControlPlane) -> None:
+def test_row_27_kill_switch_is_never_refused(upgraded: ControlPlane) -> None:
     for name, edits in OLD.items():
         assert _create(upgraded, resource(edits, f"{name}-again")), "the stricter CRD lets this in: it proves nothing"
         for patch, enabled in ((OFF, False), (ON, True), (OFF, False)):

@@ -42,19 +42,19 @@ def test_row_13_a_crash_loop_after_promotion_rolls_both_settings_back(islands):
 
 
 @pytest.mark.parametrize(
-    "harmless",
+    ("harmless", "reason"),
     [
-        lambda world: crash_loop(world, restarts=2),
-        lambda world: (world.tick(3601), crash_loop(world)),
-        lambda world: (world.edit(rollout__autoRollback=False), crash_loop(world)),
+        (lambda world: crash_loop(world, restarts=2), "EngineDied"),
+        (lambda world: (world.tick(3601), crash_loop(world)), "EngineDied"),
+        (lambda world: (world.edit(rollout__autoRollback=False), crash_loop(world)), "CrashLoop"),
     ],
     ids=["two restarts", "long after its promotion", "autoRollback is false"],
 )
-def test_what_is_reported_and_not_rolled_back(islands, harmless):
+def test_what_is_reported_and_not_rolled_back(islands, harmless, reason):
     before = active(islands)
     harmless(islands)
     islands.operate()
-    assert islands.condition("Degraded")["reason"] == "EngineDied"
+    assert islands.condition("Degraded")["reason"] == reason
     islands.settle()
     assert active(islands) == before
     assert "rejected" not in islands.status["revisions"]
@@ -73,7 +73,7 @@ def test_a_stock_revision_with_nothing_before_it_stays():
     crash_loop(world)
     world.operate()
     assert world.phase == "Stable"
-    assert world.condition("Degraded")["reason"] == "EngineDied"
+    assert world.condition("Degraded")["reason"] == "CrashLoop"
 
 
 def test_a_crash_loop_after_the_kill_switch_brings_no_islands_back(islands):
@@ -108,6 +108,16 @@ def test_row_10_what_was_rolled_back_stays_so_across_restart_and_replace_until_r
     islands.annotate("radix-islands.dev/retry", "1")
     islands.settle()
     assert {told(p) for p in islands.pods()} == {LEAN}
+
+
+def test_a_fault_with_a_unified_pool_rolls_the_switch_alone():
+    world = World(islands__enabled=True, partition={"mode": "unified"}).settle()
+    assert {told(p) for p in world.pods()} == {("on", "unified", "unified")}
+    assert world.status["islands"] == {"enabled": True, "maxRunningRequests": 8}
+    crash_loop(world)
+    world.settle()
+    assert {told(p) for p in world.pods()} == {("off", "unified", "unified")}
+    assert world.status["islands"] == {"enabled": False, "maxRunningRequests": 8}
 
 
 def story(crash_at=None):

@@ -29,6 +29,8 @@ def of(**changes):
         {"islands__decodeInterval": 64},
         {"partition__islands": {"swaFullTokensRatio": "0.16", "maxTotalTokens": 19968}},
         {"partition__stock": {"swaFullTokensRatio": "0.4", "maxTotalTokens": 9920}},
+        {"partition__stock__maxRunningRequests": 6},
+        {"partition": {"mode": "unified"}},
         {"accelerator__count": 2},
         {"accelerator__nodeSelector": {"gpu": "h200"}},
         {"podTemplate": {"spec": {"priorityClassName": "high"}}},
@@ -88,6 +90,25 @@ def test_one_function_picks_the_half_from_the_switch(on, half):
     assert (got.ratio, got.max_total_tokens) == (side["swaFullTokensRatio"], side["maxTotalTokens"])
     assert got.max_running_requests == 8
     assert got.switch == (["--islands", "on", "--island-decode-interval", "96"] if on else ["--islands", "off"])
+
+
+@pytest.mark.parametrize(("on", "cap"), [(True, 12), (False, 8)])
+def test_the_cap_on_running_requests_moves_with_the_half(on, cap):
+    """Past what its pools hold the throughput collapses, so each half may have a cap of its own."""
+    half = of(islands__enabled=on, partition__islands__maxRunningRequests=12).half
+    assert half.cap == ["--max-running-requests", str(cap)]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_unified_pool_has_no_halves_and_the_switch_moves_alone(on):
+    half = of(islands__enabled=on, partition={"mode": "unified", "islands": None}).half
+    assert (half.ratio, half.max_total_tokens) == (None, None)
+    assert half.pools == ["--enable-unified-memory"]
+    assert (half.switch[1], half.cap[1]) == ("on" if on else "off", "8")
+
+
+def test_a_mode_that_is_only_said_out_loud_renames_nothing():
+    assert of(partition__mode="halves").hash == of().hash
 
 
 def test_a_stock_twin_differs_in_nothing_but_its_half():

@@ -50,7 +50,7 @@ def test_a_new_object_on_the_stock_half_is_not_gated(stock):
     assert set(pods(stock).values()) == {STOCK}
 
 
-def test_a_new_object_with_islands_is_gated_first():
+def test_row_33_one_apply_with_islands_is_gated_and_reaches_all_pods():
     world = World(islands__enabled=True).settle()
     assert phases(world) == ["Pending", "Gating", "Promoting", "Stable"]
     assert len(world.jobs_made) == 1
@@ -87,7 +87,8 @@ def test_islands_on_is_gated_and_switch_and_pools_move_together(stock):
     stock.settle()
     assert phases(stock) == ["Pending", "Promoting", "Stable", "Gating", "Canary", "Promoting", "Stable"]
     assert set(pods(stock).values()) == {LEAN}
-    assert stock.status["islands"] == {"enabled": True, "ratio": "0.15", "maxTotalTokens": 19968}
+    pair = {"enabled": True, "ratio": "0.15", "maxTotalTokens": 19968, "maxRunningRequests": 8}
+    assert stock.status["islands"] == pair
     assert reasons(stock)[2:] == ["RolloutStarted", "GateStarted", "GatePassed", "CanaryPassed", "Promoted"]
     (known,) = [k for k in stock.status["revisions"]["history"] if k["revision"] == active(stock)]
     assert (known["verdict"], known["fingerprint"]) == ("PASS", "sha256:f")
@@ -117,13 +118,13 @@ def test_a_gate_that_fails_touches_nothing_and_names_the_first_divergence(island
     assert not any(d["metadata"]["labels"][REVISION] == rejected["revision"] for d in islands.of("Deployment"))
 
 
-def test_no_gate_verdict_but_pass_promotes(islands):
+def test_row_8_no_gate_verdict_but_pass_promotes(islands):
     for image, verdict, reason in (
         ("noise:1", "INCONCLUSIVE", "Nondeterminism"),
         ("gatedies:1", "ERROR", "EngineDied"),
         ("silent:1", "INCONCLUSIVE", "NoReport"),
         ("liar:1", "INCONCLUSIVE", "ReportMismatch"),
-        ("nopull:1", "INCONCLUSIVE", "ImagePullFailed"),  # row 8
+        ("nopull:1", "INCONCLUSIVE", "ImagePullFailed"),
         ("hangs:1", "INCONCLUSIVE", "GateDeadline"),
     ):
         before = pods(islands)
@@ -195,7 +196,7 @@ def test_a_pass_is_used_again(islands):
 
 
 @pytest.mark.parametrize("change", [{"replicas": 3}, {"gate__profile": "standard"}, {"rollout__steps": []}], ids=str)
-def test_what_is_no_revision_runs_no_gate(islands, change):
+def test_row_11_what_is_no_revision_runs_no_gate(islands, change):
     jobs = list(islands.jobs_made)
     islands.edit(**change)
     islands.settle()

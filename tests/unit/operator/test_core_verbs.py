@@ -278,7 +278,7 @@ def test_the_same_verb_can_be_asked_for_again(stock):
         assert len(outcomes(stock)) == n
 
 
-def test_row_11_a_verb_survives_a_kill_of_the_operator_and_is_carried_out_once(canary):
+def test_a_verb_survives_a_kill_of_the_operator_and_is_carried_out_once(canary):
     """Killed after its record and before its annotation is gone: the next operator only takes it off."""
     annotate(canary, "retry")
     run = canary.status["run"]["startedAt"]

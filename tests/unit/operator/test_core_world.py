@@ -1,18 +1,28 @@
 """Whatever users, pods, GPUs and crashes of the operator do in whatever order: what must always hold, holds."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from support.world import GATES, HALF, RETRY, REVISION, World, ended, is_ready, leaving, told
+from support.world import GATES, HALF, RETRY, REVISION, World, coupled, ended, is_ready, leaving, told
 
 from island_operator.api.status import Status
 from island_operator.core import gate as gates
 from island_operator.core import revision, scale, state
+from island_operator.core.checks import Reading
+from island_operator.core.exposition import Sample
 from island_operator.core.scale import Room
 from island_operator.core.verbs import VERBS
 
 TROUBLES = {"Paused", "EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
+STOCK = {"swaFullTokensRatio": "0.4", "maxTotalTokens": 9984}
+ZERO, BUSY = Sample(0.0), Sample(0.0, queued=3, swa_usage=1.0, full_usage=0.1)
+READINGS = [
+    Reading((ZERO, Sample(60.0, requests=100, responses=100, errors=errors, violations=violations)))
+    for errors, violations in ((0, 0), (50, 0), (0, 1))
+] + [Reading((BUSY, replace(BUSY, at=60.0))), Reading(fault="HTTP 500")]
 MODES = ["Surge", "Replace", "Downtime"]
 CONDITIONS = {"Ready", "Available", "Progressing", "Degraded", "GatePassed", "RolledBack"}
 IMAGES = [*(f"good:{n}" for n in (1, 2, 3, 4) for _ in range(3)), *(f"{kind}:1" for kind in GATES)]
@@ -22,7 +32,7 @@ def invariants(world):
     """After every single write and every turn of the controllers."""
     pods = world.pods()
     for pod in pods:
-        assert told(pod) in world.legal_pairs, f"{pod['metadata']['name']} mixes halves: {told(pod)}"
+        assert coupled(pod) in world.legal_pairs, f"{pod['metadata']['name']} mixes halves: {coupled(pod)}"
         assert (pod["metadata"]["labels"][HALF] == "islands") == (told(pod)[0] == "on")
     assert len(world.jobs_made) == len(set(world.jobs_made)), "a second gate Job for the same attempt"
     gates = [p for p in world.pods("gate") if not ended(p) and not leaving(p)]
@@ -141,9 +151,18 @@ class Operations(RuleBasedStateMachine):
     def throw_switch(self, on):
         self.world.edit(islands__enabled=on)
 
-    @rule(ratio=st.sampled_from(["0.15", "0.17", "0.2"]), tokens=st.sampled_from([19968, 17024]))
-    def edit_the_half_for_islands(self, ratio, tokens):
-        self.world.edit(partition__islands={"swaFullTokensRatio": ratio, "maxTotalTokens": tokens})
+    @rule(
+        ratio=st.sampled_from(["0.15", "0.17", "0.2"]),
+        tokens=st.sampled_from([19968, 17024]),
+        cap=st.sampled_from([{}, {"maxRunningRequests": 6}]),
+    )
+    def edit_the_half_for_islands(self, ratio, tokens, cap):
+        half = {"swaFullTokensRatio": ratio, "maxTotalTokens": tokens, **cap}
+        self.world.edit(partition={"mode": "halves", "islands": half, "stock": STOCK})
+
+    @rule()
+    def unify(self):
+        self.world.edit(partition={"mode": "unified"})
 
     @rule(replicas=st.integers(0, 4))
     def scale(self, replicas):
@@ -192,6 +211,12 @@ class Operations(RuleBasedStateMachine):
         pod = next(p for p in self.world.pods() if is_ready(p))
         pod["status"]["containerStatuses"][0]["restartCount"] = 3
         self.world.crash(pod)
+
+    @precondition(lambda self: self.world.ready())
+    @rule(which=st.integers(0, 9), says=st.sampled_from(READINGS))
+    def an_engine_is_read(self, which, says):
+        pods = self.world.pods()
+        self.world.readings[pods[which % len(pods)]["metadata"]["uid"]] = says
 
     @precondition(lambda self: any(map(restarted, self.world.pods())))
     @rule()
@@ -270,6 +295,8 @@ def _pools_of(half):
     whole = revision.half_of
 
     def mixed(parts):
+        if parts["partition"].get("mode"):
+            return whole(parts)
         side = parts["partition"][half]
         return whole({**parts, "partition": {"islands": side, "stock": side}})
 

@@ -94,7 +94,7 @@ async def used():
     return cluster.calls
 
 
-async def test_the_chart_grants_exactly_what_the_code_asks_for():
+async def test_row_26_the_chart_grants_exactly_what_the_code_asks_for():
     asked = {(KINDS[kind].group, KINDS[kind].plural, "watch") for kind in WATCHED}  # kopf's, as triggers.py registers
     for verb, what, _ in await used():
         kind, _, subresource = what.partition("/")

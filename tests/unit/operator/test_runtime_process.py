@@ -166,7 +166,7 @@ async def test_kopf_only_watches_what_we_name_with_the_labels_filtered_by_the_se
 
 
 @pytest.mark.parametrize(("namespace", "scope"), [(None, {"clusterwide": True}), ("ns", {"namespaces": ["ns"]})])
-async def test_kopf_runs_alone_and_asks_for_no_user_name(monkeypatch, namespace, scope):
+async def test_row_32_kopf_runs_alone_and_asks_for_no_user_name(monkeypatch, namespace, scope):
     """A pod's uid is in no passwd file: kopf's own search for an identity would end the process there."""
     asked, order = {}, []
 

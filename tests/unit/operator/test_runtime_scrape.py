@@ -1,0 +1,177 @@
+"""The engines' /metrics over real sockets: what is read, and that no engine, however hostile, delays another."""
+
+import asyncio
+import contextlib
+
+import pytest
+from aiohttp import web
+
+from island_operator.cluster.cache import Key
+from island_operator.core.checks import MISSES
+from island_operator.core.exposition import MOST_BYTES
+from island_operator.core.model import Target
+from island_operator.runtime import scrape
+from island_operator.runtime.scrape import Scraper
+
+KEY, OTHER = Key("default", "x"), Key("default", "y")
+GOOD = "sglang:num_queue_reqs 1\nsglang:num_requests_total 5\n"
+
+
+class Engine:
+    """Serves /metrics; `how(request, send)` writes the answer, `asked` counts."""
+
+    def __init__(self, how):
+        self.how, self.asked, self.sent = how, 0, 0
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.add_routes([web.get("/metrics", self._answer)])
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_):
+        await self._runner.cleanup()
+
+    async def _answer(self, request):
+        self.asked += 1
+        return await self.how(self, request)
+
+    def target(self, uid="u", *, often=True):
+        return Target(uid, "127.0.0.1", self.port, often)
+
+
+async def good(_engine, _request):
+    return web.Response(text=GOOD)
+
+
+async def endless(engine, request):
+    """Never stops sending: a gigabyte and more."""
+    reply = web.StreamResponse()
+    await reply.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await reply.write(b"# " + b"x" * 65_534)
+            engine.sent += 65_536
+    return reply
+
+
+async def silent(_engine, _request):
+    await asyncio.sleep(3600)
+
+
+async def dripping(_engine, request):
+    """One byte now and then, for ever."""
+    reply = web.StreamResponse()
+    await reply.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await reply.write(b"#")
+            await asyncio.sleep(0.02)
+    return reply
+
+
+async def redirecting(_engine, _request):
+    raise web.HTTPFound("http://169.254.169.254/latest/meta-data")
+
+
+async def bomb(_engine, _request):
+    """Says that it is packed; nothing is unpacked."""
+    return web.Response(body=b"\x1f\x8b" + b"\0" * 1000, headers={"Content-Encoding": "gzip"})
+
+
+@contextlib.asynccontextmanager
+async def running(monkeypatch, limit=5.0):
+    monkeypatch.setattr(scrape, "OFTEN", 0.01)
+    woken = []
+    scraper = Scraper(woken.append, timeout=limit, pace=0.01)
+    task = asyncio.create_task(scraper.run())
+    try:
+        yield scraper, woken
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(found):
+    while not (got := found()):  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0.01)
+    return got
+
+
+async def test_a_rollout_hears_of_every_round(monkeypatch):
+    async with Engine(good) as engine, running(monkeypatch) as (scraper, woken):
+        scraper.want(KEY, (engine.target(),))
+        await until(lambda: len(woken) >= 3)
+        reading = scraper.readings(KEY)["u"]
+        assert len(reading.samples) >= 3
+        assert {s.queued for s in reading.samples} == {1.0}
+        assert set(woken) == {KEY}
+        scraper.want(KEY, ())
+        assert scraper.readings(KEY) == {}
+
+
+async def test_at_rest_only_what_alarms_wakes(monkeypatch):
+    text = [GOOD]
+
+    async def changing(_engine, _request):
+        return web.Response(text=text[0])
+
+    monkeypatch.setattr(scrape, "SELDOM", 0.01)
+    async with Engine(changing) as engine, running(monkeypatch) as (scraper, woken):
+        scraper.want(KEY, (engine.target(often=False),))
+        await until(lambda: engine.asked >= 4)
+        assert woken == []
+        assert len(scraper.readings(KEY)["u"].samples) <= scrape.KEPT_SELDOM
+        text[0] += "island_frontier_violations_total 1\n"
+        await until(lambda: woken)
+
+
+@pytest.mark.parametrize(
+    ("how", "limit", "why"),
+    [
+        (endless, 60.0, f"longer than {MOST_BYTES} bytes"),
+        (silent, 0.05, "no answer within 0 s"),
+        (dripping, 0.2, "no answer within 0 s"),
+        (redirecting, 5.0, "HTTP 302"),
+        (bomb, 5.0, "not Prometheus text"),
+    ],
+)
+async def test_a_hostile_engine_is_named_and_the_others_are_read(monkeypatch, how, limit, why):
+    async with Engine(how) as bad, Engine(good) as fine, running(monkeypatch, limit) as (scraper, _):
+        scraper.want(OTHER, (bad.target(),))
+        scraper.want(KEY, (fine.target(),))
+        before = fine.asked
+        await until(lambda: scraper.readings(OTHER).get("u") and scraper.readings(OTHER)["u"].misses)
+        await until(lambda: fine.asked > before)
+        reading = await until(lambda: (r := scraper.readings(OTHER)["u"]).misses >= MISSES and r)
+        assert reading.fault == why
+        assert reading.samples == ()
+        assert scraper.readings(KEY)["u"].fault is None
+        assert bad.sent < (MISSES + 2) * (MOST_BYTES + 16_000_000)  # what socket buffers hold comes on top
+
+
+async def test_an_engine_that_is_not_there_is_named(monkeypatch):
+    async with Engine(good) as engine:
+        gone = engine.target()
+    async with running(monkeypatch) as (scraper, woken):
+        scraper.want(KEY, (gone,))
+        reading = await until(lambda: (r := scraper.readings(KEY).get("u")) and r.misses >= MISSES and r)
+        assert reading.fault == "ClientConnectorError"
+        assert woken
+
+
+async def test_what_is_known_of_a_pod_survives_a_change_of_the_others(monkeypatch):
+    async with Engine(good) as engine, running(monkeypatch) as (scraper, _):
+        scraper.want(KEY, (engine.target("a"),))
+        await until(lambda: scraper.readings(KEY).get("a"))
+        scraper.want(KEY, (engine.target("a"), engine.target("b")))
+        assert set(scraper.readings(KEY)) == {"a"}
+        scraper.want(KEY, (engine.target("b"),))
+        assert scraper.readings(KEY) == {}
+        scraper.forget(KEY)
+        await asyncio.sleep(0.05)
+        assert scraper.readings(KEY) == {}
