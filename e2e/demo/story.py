@@ -100,10 +100,10 @@ class Story:
         if self._ended.is_set():
             return
         self._ended.set()
-        self.observer.stop()
-        self.traffic.stop()
         o = self.outcome
         o.ended, o.chapters = time.time(), list(self.tell.chapters)
+        self.observer.stop()
+        self.traffic.stop()
         o.pods, o.mixed = list(self.observer.pods.values()), self.observer.mixed(o.halves)
         o.requests = sorted(self.traffic.requests, key=lambda r: r.at)
 

@@ -1,6 +1,6 @@
 """The cluster itself: it comes up, refuses company, survives kill -9 at any moment, and leaves nothing behind.
 
-These tests own the machine's one cluster: what is up when they begin is taken down. About a minute; needs root.
+These tests own the machine's one cluster: what is up when they begin is taken down. Two minutes; needs root.
 """
 
 from __future__ import annotations
@@ -175,6 +175,28 @@ def test_a_dead_caller_takes_the_cluster_with_it(clean: dict[str, object], bysta
     bystander.kill()
     bystander.wait()
     wait_for("the guard has taken all down", lambda: machine() == clean)
+
+
+@pytest.mark.parametrize(
+    ("moment", "how"),
+    [
+        ("Start a cluster", signal.SIGKILL),
+        ("Serve on the stock half", signal.SIGKILL),
+        ("the gate Job runs", signal.SIGINT),
+    ],
+)
+def test_a_demo_that_is_ended_leaves_nothing(clean: dict[str, object], moment: str, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "demo"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "e2e"), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        assert any(moment in line for line in demo.stdout), f"the demo never came to: {moment}"
+        demo.send_signal(how)
+        demo.communicate(timeout=120)
+    assert demo.returncode == (130 if how == signal.SIGINT else -how)
+    wait_for("all is as it was", lambda: machine() == clean)
 
 
 @pytest.mark.usefixtures("clean")

@@ -20,9 +20,9 @@ def test_no_request_failed(outcome: Outcome) -> None:
 
 
 def test_the_client_never_stopped_asking(outcome: Outcome) -> None:
-    patience = 2 * (max(r.seconds for r in outcome.requests) + PAUSE)  # a worker asks anew this soon, or it is dead
+    rhythm = max(r.seconds for r in outcome.requests) + PAUSE  # a worker that lives asks anew this soon
     starts = [*(r.at for r in outcome.requests), outcome.ended]
-    assert max(after - before for before, after in itertools.pairwise(starts)) <= patience
+    assert max(after - before for before, after in itertools.pairwise(starts)) < 5 * rhythm
     assert starts[0] < min(p.gone for p in outcome.pods if p.role == "gate" and p.gone)  # before anything was promoted
 
 
