@@ -38,7 +38,7 @@ class Divergence:
     expected: int  # token id of the off arm
     got: int  # token id of the on arm
     cached_tokens: int  # prefix hit of both serves
-    frontier_distance: int | None = None  # tokens from the last tombstone frontier to the first generated position
+    frontier_distance: int | None = None  # tokens from the last tombstone frontier to the diverging position
     margin: float | None = None  # top-2 logprob margin of the off arm at index, nats
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -269,26 +267,6 @@ def test_an_island_stays_locked_until_the_window_has_left_it(overlap: bool, monk
 
 
 # --- on, off, lazy ------------------------------------------------------------------------------------------------
-
-
-OFF = """
-from sglang.srt.plugins.hook_registry import HookRegistry
-from island_engine import plugin, touchpoints
-from island_engine.bench.rig import Rig, UnifiedRadixCache
-
-plugin.load()
-HookRegistry.apply_hooks()
-rig = Rig()
-assert type(rig.cache) is UnifiedRadixCache
-assert touchpoints.STEP_RESULT.target not in HookRegistry._hooks
-rig.add(list(range(500)), new=20)
-rig.run()
-"""
-
-
-def test_off_is_sglangs_own_cache_and_nothing_is_hooked() -> None:
-    """In a process of its own: in this one somebody has built an island cache, which hooks."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", OFF], check=True, timeout=120)
 
 
 def test_the_decode_hook_asks_for_the_exact_type() -> None:
