@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 def advance(state: State, here: Pass) -> State:
     """The next state; the same when nothing is to be decided."""
     state = verbs.carry_out(replace(state, desired=here.intent.desired), here)
-    if state.run:
-        state = rollout.proceed(state, state.run, here)
-    elif state.active and here.intent.auto_rollback and (fault := health.fault(state, here)):
+    target = None
+    if here.intent.auto_rollback and (fault := health.fault(state, here)):
         target = rollout.stock_half(state, here) if fault.islands else rollout.last_good(state, here)
         state = rollout.fall_back(state, target, fault.why, here) if target else state
+    if state.run and target is None:
+        state = rollout.proceed(state, state.run, here)
     goal = rollout.goal(state, here)
     if goal == (state.run.revision if state.run else state.active):
         return state

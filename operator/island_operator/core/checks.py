@@ -132,15 +132,17 @@ def violated(readings: Mapping[str, Reading]) -> Trouble | None:
     return None
 
 
-def rebound(readings: Mapping[str, Reading]) -> Trouble | None:
-    """Requests queue while the full pool idles, because the SWA pool is full: the ratio is not the switch's."""
+def rebound(readings: Mapping[str, Reading], cap: int) -> Trouble | None:
+    """Requests queue while the full pool idles, because the SWA pool is full: the ratio is not the switch's. Where as
+    many run as may (`cap`), it is the cap that makes them queue.
+    """
     for pod, reading in readings.items():
-        tail = list(takewhile(_binding, reversed(reading.samples)))
+        tail = list(takewhile(lambda sample: sample.running < cap and _binding(sample), reversed(reading.samples)))
         if len(tail) > 1 and tail[0].at - tail[-1].at >= REBIND_SECONDS:
             now = tail[0]
             told = (
-                f"pod {pod} queues {now.queued:.0f} requests with its SWA pool {now.swa_usage:.0%} full and its full "
-                f"pool {now.full_usage:.0%}: the SWA ratio does not fit the switch"
+                f"pod {pod} runs {now.running:.0f} of {cap} requests and queues {now.queued:.0f} with its SWA pool "
+                f"{now.swa_usage:.0%} full and its full pool {now.full_usage:.0%}: the ratio does not fit the switch"
             )
             return Trouble("AdmissionRebind", told, fatal=True)
     return None
@@ -150,7 +152,6 @@ def _binding(sample: Sample) -> bool:
     return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage <= IDLE
 
 
-def alarming(reading: Reading) -> bool:
-    """Something that must be looked at now, whatever rolls."""
-    one = {"": reading}
-    return violated(one) is not None or rebound(one) is not None
+def faulty(readings: Mapping[str, Reading], cap: int) -> Trouble | None:
+    """What no revision may go on with, whatever its checks say."""
+    return violated(readings) or rebound(readings, cap)

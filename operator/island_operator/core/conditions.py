@@ -136,7 +136,7 @@ def _degraded(state: State, here: Pass) -> Told:
         return "True", rejected.reason, _rejection(rejected, state)
     if state.run and state.run.phase not in {GATING, PENDING} and (failure := failing(state.run, here)):
         return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
-    if not state.run and (bad := fault(state, here)):
+    if bad := fault(state, here):
         return "True", bad.why.reason, _with(f"revision {state.active}", bad.why, here, state)
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)

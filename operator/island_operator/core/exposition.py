@@ -21,7 +21,7 @@ _COUNTERS = {
     "sglang:num_retracted_requests_total": "retracted",
     "island_frontier_violations_total": "violations",
 }
-_GAUGES = {"sglang:num_queue_reqs": "queued"}
+_GAUGES = {"sglang:num_queue_reqs": "queued", "sglang:num_running_reqs": "running"}
 _USAGES = {"sglang:full_token_usage": "full_usage", "sglang:swa_token_usage": "swa_usage"}
 _FIELDS = _COUNTERS | _GAUGES | _USAGES
 _WANTED = (*_FIELDS, _RESPONSES, _BUCKETS)
@@ -42,6 +42,7 @@ class Sample:
     violations: float = 0.0
     responses: float = 0.0  # HTTP, but for probes
     errors: float = 0.0  # of those, 5xx
+    running: float = 0.0
     queued: float = 0.0
     full_usage: float = 0.0  # 0 to 1
     swa_usage: float = 0.0

@@ -43,23 +43,27 @@ def failing(run: Run, here: Pass) -> Trouble | None:
 
 def _checked(run: Run, here: Pass) -> Trouble | None:
     """What its engines say of themselves, and beside those that serve."""
-    ours = here.readings(run.revision)
-    found = checks.violated(ours) or checks.rebound(ours)
+    ours, found = here.readings(run.revision), _faulty(run.revision, here)
     if found or not run.checks:
         return found
     return checks.failed(run.checks, ours.values(), here.readings(run.previous).values())
 
 
+def _faulty(name: str | None, here: Pass) -> Trouble | None:
+    revision = here.revision(name)
+    return checks.faulty(here.readings(name), revision.half.max_running_requests) if revision else None
+
+
 def fault(state: State, here: Pass) -> Fault | None:
-    """What is wrong with the revision that serves, while nothing rolls."""
-    fleet, known = here.fleet(state.active), state.known(state.active)
-    if fleet is None or known is None or known.promoted_at is None:
+    """What is wrong with the revision that serves; a crash loop only while nothing rolls, and a run's own pods fail."""
+    fleet, known, run = here.fleet(state.active), state.known(state.active), state.run
+    given_up = run is not None and run.fast and run.revision != state.active
+    if fleet is None or known is None or known.promoted_at is None or given_up:
         return None
-    ours = here.readings(state.active)
-    if known.islands and (bad := checks.violated(ours) or checks.rebound(ours)):
+    if known.islands and (bad := _faulty(state.active, here)):
         return Fault(bad, islands=True)
     fresh = elapsed(known.promoted_at, here.now) <= here.intent.watch
     # Once per spec: a node that kills every engine must not walk back through the whole history.
-    if fresh and fleet.looping and state.active == here.intent.desired:
+    if run is None and fresh and fleet.looping and state.active == here.intent.desired:
         return Fault(Trouble("CrashLoop", fleet.looping[0].message))
     return None

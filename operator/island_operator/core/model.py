@@ -46,6 +46,7 @@ class Target:
     uid: str  # of its pod
     address: str  # IP
     port: int
+    cap: int  # requests that it may run at once
     often: bool
 
 

@@ -60,7 +60,7 @@ def _watch(state: State, here: Pass) -> tuple[Target, ...]:
     if not rolls and not (serving and serving.half.islands):
         return ()
     return tuple(
-        Target(uid, address, int(revision.parts["engine"]["port"]), often=rolls)
+        Target(uid, address, int(revision.parts["engine"]["port"]), revision.half.max_running_requests, often=rolls)
         for name in sorted(r for r in revisions if r)
         if (fleet := here.fleet(name)) and (revision := here.revision(name))
         for _, uid, address in fleet.engines

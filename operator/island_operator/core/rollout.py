@@ -203,8 +203,14 @@ def reject(state: State, run: Run, why: Trouble, here: Pass) -> State:
 
 
 def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
-    """What serves is out; `target` is what serves from now on, and what nothing but a new spec leaves again."""
-    source, bad = state.phase, str(state.active)
+    """What serves is out, and what would have followed it too; `target` is what serves from now on, and what nothing
+    but a new spec or `retry` leaves again.
+    """
+    source, bad, run = state.phase, str(state.active), state.run
+    if run and run.revision != bad:
+        told = f"revision {bad}, which served meanwhile: {why.message}"
+        state = state.reject(run.revision, why.reason, told, here.now)
+    state = _abort_gate(state, why.message, here)
     here.tell("FaultFound", f"revision {bad}: {why.message}; back to revision {target}", warn=True)
     state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target), active=target)
     return start(state, target, here, source=source, cause=Cause.FAULT)

@@ -60,7 +60,7 @@ TABLE = (
     Row(_UNDER_WAY, Cause.REVERTED, PROMOTING),
     Row((GATING, CANARY, PROMOTING), Cause.FAILED, ROLLING_BACK),
     Row((PENDING, GATING, PROMOTING), Cause.GIVEN_UP, PENDING),
-    Row((STABLE,), Cause.FAULT, ROLLING_BACK),
+    Row((*_UNDER_WAY, STABLE), Cause.FAULT, ROLLING_BACK),
     Row((PROMOTING, ROLLING_BACK), Cause.SERVES, STABLE),
 )
 _NEXT = {(source, row.cause): row.target for row in TABLE for source in row.sources}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from island_operator.core.checks import Reading, alarming
+from island_operator.core.checks import Reading, faulty
 from island_operator.core.exposition import MOST_BYTES, UnreadableError, parse
 from island_operator.runtime.logs import about
 
@@ -88,7 +88,8 @@ class Scraper:
             return  # others are wanted by now
         self._readings[key] = {target.uid: reading for target, reading in zip(targets, read, strict=True)}
         news = (reading.fault != before.get(t.uid, Reading()).fault for t, reading in zip(targets, read, strict=True))
-        if any(t.often for t in targets) or any(map(alarming, read)) or any(news):
+        alarms = (faulty({"": reading}, t.cap) for t, reading in zip(targets, read, strict=True))
+        if any(t.often for t in targets) or any(alarms) or any(news):
             self._wake(key)
 
     async def _read(self, session: aiohttp.ClientSession, target: Target, before: Reading) -> Reading:

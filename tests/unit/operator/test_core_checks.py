@@ -11,7 +11,7 @@ from island_operator.core.exposition import Sample
 
 STOCK, LEAN = ("off", "0.4", "9984"), ("on", "0.15", "19968")
 ZERO = Sample(0.0)
-FULL = Sample(0.0, requests=100, responses=100, queued=4, full_usage=0.2, swa_usage=0.99)
+FULL = Sample(0.0, requests=100, responses=100, running=5, queued=4, full_usage=0.2, swa_usage=0.99)
 
 
 def reading(**counted):
@@ -99,19 +99,20 @@ def test_quantiles(buckets, p99):
 
 def test_a_rebind_is_a_queue_with_the_swa_pool_full_and_the_full_pool_idle_for_a_while():
     later = replace(FULL, at=30.0)
-    assert rebound({"p": Reading((FULL, later))}).reason == "AdmissionRebind"
-    assert "queues 4 requests with its SWA pool 99% full and its full pool 20%" in (
-        rebound({"p": Reading((FULL, later))}).message
+    assert rebound({"p": Reading((FULL, later))}, 8).reason == "AdmissionRebind"
+    assert "runs 5 of 8 requests and queues 4 with its SWA pool 99% full and its full pool 20%" in (
+        rebound({"p": Reading((FULL, later))}, 8).message
     )
     for harmless in (
         (FULL,),
         (FULL, replace(FULL, at=29.0)),
         (FULL, replace(later, queued=0)),
+        (FULL, replace(later, running=8)),  # as many as may run: the queue is the cap's
         (FULL, replace(later, full_usage=0.6)),
         (FULL, replace(later, swa_usage=0.8)),
         (FULL, replace(FULL, at=15.0, queued=0), later),
     ):
-        assert rebound({"p": Reading(harmless)}) is None
+        assert rebound({"p": Reading(harmless)}, 8) is None
 
 
 def test_one_violation_is_one_too_many():
@@ -215,6 +216,25 @@ def test_row_13_a_fault_of_islands_that_serve_leads_to_their_stock_half_at_any_t
     islands.edit(replicas=1)
     islands.settle()
     assert {told(p) for p in islands.pods()} == {STOCK}  # sticky
+
+
+def test_a_fault_of_what_serves_ends_the_rollout_that_is_under_way_too(islands):
+    islands.edit(engine__image="good:3", rollout__steps=[{"weight": 33, "pause": "1h"}])
+    islands.until("Canary")
+    for _ in range(4):
+        islands.operate()
+        islands.tick()
+    tell(islands, reading(violations=1))  # the engines of good:2
+    islands.settle()
+    assert {told(p) for p in islands.pods()} == {STOCK}
+    assert images(islands) == {"good:2"}
+    assert len(islands.status["revisions"]["rejected"]) == 2
+    assert "which served meanwhile" in islands.condition("RolledBack")["message"]
+    islands.readings.clear()
+    islands.annotate("radix-islands.dev/retry", "1")
+    islands.edit(rollout__steps=[])
+    islands.settle()
+    assert images(islands) == {"good:3"}
 
 
 def test_a_fault_of_islands_without_auto_rollback_is_reported(islands):

@@ -14,6 +14,7 @@ TEXT = f"""# HELP sglang:num_queue_reqs The number of requests in the waiting qu
 # TYPE sglang:num_queue_reqs gauge
 sglang:num_queue_reqs{{{LABELS}}} 3.0
 sglang:num_queue_reqs{{{LABELS},dp_rank="1"}} 2.0
+sglang:num_running_reqs{{{LABELS}}} 7.0
 sglang:full_token_usage{{{LABELS}}} 0.25
 sglang:full_token_usage{{{LABELS},dp_rank="1"}} 0.5
 sglang:swa_token_usage{{{LABELS}}} 0.97
@@ -41,6 +42,7 @@ def test_what_is_decided_by_is_read():
         violations=1,
         responses=100,
         errors=5,
+        running=7,
         queued=5,
         full_usage=0.5,
         swa_usage=0.97,

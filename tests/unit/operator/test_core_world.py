@@ -18,7 +18,7 @@ from island_operator.core.verbs import VERBS
 
 TROUBLES = {"Paused", "EngineDied", "ImagePullFailed", "InsufficientGPU", "DeadlineExceeded"}
 STOCK = {"swaFullTokensRatio": "0.4", "maxTotalTokens": 9984}
-ZERO, BUSY = Sample(0.0), Sample(0.0, queued=3, swa_usage=1.0, full_usage=0.1)
+ZERO, BUSY = Sample(0.0), Sample(0.0, running=1, queued=3, swa_usage=1.0, full_usage=0.1)
 READINGS = [
     Reading((ZERO, Sample(60.0, requests=100, responses=100, errors=errors, violations=violations)))
     for errors, violations in ((0, 0), (50, 0), (0, 1))

@@ -40,7 +40,7 @@ class Engine:
         return await self.how(self, request)
 
     def target(self, uid="u", *, often=True):
-        return Target(uid, "127.0.0.1", self.port, often)
+        return Target(uid, "127.0.0.1", self.port, 8, often)
 
 
 async def good(_engine, _request):
