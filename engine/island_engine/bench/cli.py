@@ -16,6 +16,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-BENCHES: tuple[str, ...] = ()
+BENCHES: tuple[str, ...] = ("hold", "admission", "reuse", "overhead", "conservation", "arms", "best", "serving")
 
 EPILOG = """example:
   island-engine bench hold --arm stock islands --json build/bench/hold.json --plot build/bench/hold.png"""
@@ -116,7 +117,7 @@ def measure(bench: Bench, options: argparse.Namespace) -> int:
     if options.json == Path("-"):
         print(json.dumps(found, indent=1))
     else:
-        Console().print(bench.table(found))
+        Console(width=None if sys.stdout.isatty() else report.WIDTH).print(bench.table(found))
         if options.json:
             report.write(found, options.json)
     if options.plot:

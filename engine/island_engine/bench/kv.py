@@ -6,9 +6,12 @@ reads happen when a step is launched, in the order of launches, as on a CUDA str
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VOCABULARY = 1 << 20
 REJECTED = -1  # a drafted token that the verification refuses: in a slot, never to be read
@@ -32,7 +35,7 @@ class WrittenKv:
         self.swa = torch.zeros(pool.size_swa + pool.page_size + 1, dtype=torch.int64)
         self.values: dict[str, torch.Tensor] = {}
 
-    def expect(self, req: Any, prompt: list[int], new: int, seed: int) -> None:
+    def expect(self, req: Any, prompt: Sequence[int], new: int, seed: int) -> None:
         """What the KV of each of the request's positions will be; `new`: the most tokens that it may generate."""
         ids = torch.tensor([*prompt, *(token(seed, index) for index in range(new))], dtype=torch.int64)
         self.values[req.rid] = ids * 1_000_003 + torch.arange(len(ids)) + 7

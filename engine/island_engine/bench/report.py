@@ -38,6 +38,8 @@ ARMS = {
     "islands-unified": Arm("islands, unified memory", "#f2a03d"),
 }
 
+WIDTH = 140  # of a table that is not printed to a terminal
+
 _SCHEDULE = (
     "running_mean",
     "running_max",

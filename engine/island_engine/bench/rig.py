@@ -10,44 +10,32 @@ from __future__ import annotations
 import random
 import types
 from array import array
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import torch
-from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req, ScheduleBatch
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req
 from sglang.srt.managers.schedule_policy import AddReqResult, PrefillAdder
 from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
 from sglang.srt.mem_cache import common
-from sglang.srt.mem_cache.allocation import alloc_for_decode, alloc_for_extend, alloc_paged_token_slots_extend
-from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode, page_aligned_decode_alloc_lens
+from sglang.srt.mem_cache.allocation import alloc_for_decode, alloc_for_extend
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.sampling.sampling_params import SamplingParams
-from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from island_engine.bench import batches
+from island_engine.bench.batches import Launched
 from island_engine.bench.kv import VOCABULARY, CorruptKvError, WrittenKv, token
 from island_engine.bench.pools import Pools, Sizes
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["VOCABULARY", "CorruptKvError", "Launched", "Rig", "Sizes", "token"]
 
+PATIENCE = 4  # steps without a launch or a result
 MAX_PREFILL = 16384  # SGLang's --max-prefill-tokens
-
-
-@dataclass
-class Launched:
-    """A step whose result was not processed. `accepted`: tokens that each request will commit."""
-
-    batch: Any
-    decode: bool
-    middle: Any = None  # the request whose prompt goes on in a later chunk
-    accepted: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def reqs(self) -> list[Any]:
-        """Its requests."""
-        reqs: list[Any] = self.batch.reqs
-        return reqs
 
 
 class Rig(Pools):
@@ -73,7 +61,9 @@ class Rig(Pools):
         self.ratio = NewTokenRatioTracker.from_config()
         self.rng = random.Random(seed)  # noqa: S311 - no secret
         self.kv = WrittenKv(self.alloc, self.rows, window=self.sizes.window) if contents else None
-        self.clock = self.retractions = self.swa_retractions = self.prefilled = self.recomputed = self.decoded = 0
+        self.idle = self.clock = self.retractions = self.swa_retractions = self.prefilled = self.recomputed = (
+            self.decoded
+        ) = 0
         self.waiting: list[Any] = []
         self.running: list[Any] = []
         self.finished: list[Any] = []
@@ -83,7 +73,7 @@ class Rig(Pools):
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def add(self, prompt: list[int], new: int, seed: int = 1) -> Any:
+    def add(self, prompt: Sequence[int], new: int, seed: int = 1) -> Any:
         """Queue a request for `new` tokens."""
         sampling = SamplingParams(max_new_tokens=new, ignore_eos=True)
         sampling.normalize(None)
@@ -114,7 +104,7 @@ class Rig(Pools):
         self.settle()
         if req not in self.running:
             return
-        batch = self._batch(self.running, ForwardMode.DECODE)
+        batch = batches.bare(self, self.running, ForwardMode.DECODE)
         batch.release_req(self.running.index(req), len(self.running) - 1)
         self.running.remove(req)
         self.waiting.append(req)
@@ -140,6 +130,7 @@ class Rig(Pools):
             self.running += [req for req in job.reqs if req is not job.middle]
         due, self.pending = (self.pending, job) if self.overlap else (job, None)
         self._process(due)
+        self.idle = 0 if job or due else self.idle + 1
         return job
 
     def settle(self) -> None:
@@ -148,18 +139,29 @@ class Rig(Pools):
         self._process(due)
 
     @property
+    def stuck(self) -> bool:
+        """Whether requests are there, and nothing has happened in the last steps."""
+        return self.busy and self.idle >= PATIENCE
+
+    @property
     def busy(self) -> bool:
         """Whether anything is left to do."""
         return bool(self.waiting or self.running or self.chunked or self.pending)
 
+    def drain(self) -> None:
+        """Everybody hangs up."""
+        self.settle()
+        for req in [*self.waiting, *([self.chunked] if self.chunked else []), *self.running]:
+            self.abort(req)
+        self.run()
+
     def run(self, limit: int = 20000) -> None:
         """Until nothing is left to do."""
-        idle = 0
         for _ in range(limit):
             if not self.busy:
                 return
-            idle = 0 if self.step() or self.pending else idle + 1
-            if idle >= 5:
+            self.step()
+            if self.stuck:
                 raise AssertionError(
                     f"stuck: {len(self.waiting)} waiting, {len(self.running)} running, free {self.free()}"
                 )
@@ -171,7 +173,7 @@ class Rig(Pools):
         reqs = self._admit()
         if not reqs:
             return None
-        batch = self._batch(reqs, ForwardMode.EXTEND)
+        batch = batches.bare(self, reqs, ForwardMode.EXTEND)
         starts, ends = [req.prefix_len for req in reqs], [req.extend_end for req in reqs]
         batch.prefix_lens = starts
         batch.extend_lens = [end - start for start, end in zip(starts, ends, strict=True)]
@@ -228,7 +230,7 @@ class Rig(Pools):
         self.running = [req for req in self.running if req not in ending]
         if not self.running:
             return None
-        batch = self._batch(self.running, ForwardMode.DECODE)
+        batch = batches.bare(self, self.running, ForwardMode.DECODE)
         if batch.check_decode_mem():
             self.ratio.decay_step()
         elif ending:
@@ -262,22 +264,9 @@ class Rig(Pools):
 
     def _verify(self, batch: Any) -> dict[str, int]:
         """A verify step: `draft` tokens are computed, some are accepted; slots are allocated ahead of the commit."""
-        batch.maybe_evict_swa()
-        starts, ends, need = page_aligned_decode_alloc_lens(
-            batch.reqs, reserve=get_alloc_reserve_per_decode(), page_size=self.sizes.page
-        )
-        if need:
-            before, after = torch.tensor(starts), torch.tensor(ends)
-            last = self.rows.req_to_token[batch.req_pool_indices, before - 1].long()
-            slots = alloc_paged_token_slots_extend(
-                self.cache, before, before, after, after, last, need, req_pool_indices=batch.req_pool_indices
-            ).to(torch.int32)
-            for req, start, end in zip(batch.reqs, starts, ends, strict=True):
-                self.rows.write((req.kv.req_pool_idx, slice(start, end)), slots[: end - start])
-                slots = slots[end - start :]
+        batches.allocate_ahead(batch, self.sizes.page)
         accepted = {}
-        for req, end in zip(batch.reqs, ends, strict=True):
-            req.kv.kv_allocated_len = end
+        for req in batch.reqs:
             req.decode_batch_idx += 1
             accepted[req.rid] = count = self.rng.randint(1, self.draft)
             if self.kv:
@@ -285,26 +274,6 @@ class Rig(Pools):
                 self.kv.read(req, start, everything=self.clock % 16 == 0)
                 self.kv.write(req, start, start + self.draft, accepted=start + count)
         return accepted
-
-    def _batch(self, reqs: list[Any], mode: ForwardMode) -> Any:
-        batch = object.__new__(ScheduleBatch)
-        batch.reqs = list(reqs)
-        batch.req_to_token_pool, batch.token_to_kv_pool_allocator, batch.tree_cache = self.rows, self.alloc, self.cache
-        batch.device, batch.forward_mode, batch.forward_iter = "cpu", mode, self.clock
-        batch.model_config = types.SimpleNamespace(is_encoder_decoder=False, vocab_size=VOCABULARY)
-        batch.enable_overlap, batch.hisparse_coordinator = self.overlap, None
-        batch.spec_algorithm = SpeculativeAlgorithm.from_string(self.args.speculative_algorithm)
-        batch.is_dllm = lambda: False
-
-        def keep(*, keep_indices: list[int]) -> None:  # SGLang's filters many tensors that are not there
-            batch.reqs = [batch.reqs[index] for index in keep_indices]
-            batch.req_pool_indices = torch.tensor([req.kv.req_pool_idx for req in batch.reqs])
-            batch.req_pool_indices_cpu = batch.req_pool_indices
-
-        batch.filter_batch = keep
-        if mode.is_decode():
-            keep(keep_indices=list(range(len(reqs))))
-        return batch
 
     # --- results --------------------------------------------------------------------------------------------------
 
