@@ -59,6 +59,7 @@ COMPARISONS: tuple[tuple[str, str, tuple[str, float], tuple[str, float], float |
     ("C over B, latency-bound", "latency-bound", ("islands", 0.17), ("islands", 0.32), 0.0, None),
     ("islands over stock, r 0.17", "pool-bound", ("islands", 0.17), ("stock", 0.17), None, None),
 )
+SEED_BIND = {"running": "10 to 11", "full": 0.5}  # requests of the full size at r 0.17, before islands
 MEANS = (
     *("running_mean", "running_max", "running_while_queued", "full_while_queued", "retractions"),
     *("output_tokens_per_s", "latency_mean_s", "full_peak", "swa_peak", "swa_hold_mean", "recomputed_pct"),
@@ -111,6 +112,9 @@ def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     found = report.result(NAME, geometry, arms)
     found["seed_figures"] = SEED
     found["comparisons"] = [one for one in (_compare(by_run, *c) for c in COMPARISONS) if one]
+    if "lazy" in arms:
+        bind = arms["lazy"]["workloads"]["fixed"]["0.17"]
+        found["bind"] = {"running": bind["running_while_queued"], "full": bind["full_while_queued"], "seed": SEED_BIND}
     return found
 
 
@@ -159,6 +163,11 @@ def table(result: dict[str, Any]) -> Table:
     """See cli.Bench."""
     lines = [simulation.NOTE, "Queued: mean running requests while others wait. Peaks without what could be evicted."]
     lines += [_sentence(one) for one in result["comparisons"]]
+    if bind := result.get("bind"):
+        lines.append(
+            f"lazy, r 0.17, every request of the full size: {bind['running']:.1f} run while the full pool is "
+            f"{bind['full']:.0%} used; the seed: {bind['seed']['running']} at {bind['seed']['full']:.0%}."
+        )
     columns = ["arm", "workload", "ratio", "queued", "mean", "max", "retracted", "tokens/s", "E2E s", "full", "SWA"]
     made = report.table("The seed's arms, SIMULATED", "\n".join(lines), columns)
     for arm, values in result["arms"].items():

@@ -295,6 +295,8 @@ def test_arms_is_the_interface_and_compares_with_the_seed(known: list[Setting], 
     text = shown(arms.table(found))
     assert "SIMULATED" in text
     assert "the seed: +42.5 % throughput, -37.0 % latency" in text
+    assert found["bind"]["running"] == 10
+    assert "the seed: 10 to 11 at 50%" in text
     arms.plot(found, tmp_path / "arms.png")
     assert (tmp_path / "arms.png").stat().st_size > 10_000
 
