@@ -56,7 +56,7 @@ class Operator:
         self._options, self._cluster, self.metrics = options, cluster, metrics
         self._cache, self._events = Cache(), Events(cluster, identity)
         self.lease = Lease(cluster, identity, options.lease_namespace or _own_namespace())
-        self._scraper = Scraper(self._look_again)
+        self._scraper = Scraper(self._look_again, scraped=metrics.scraped)
         self._reconciler = Reconciler(
             cluster,
             self._cache,

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from island_operator.core.clock import elapsed
+from island_operator.core.verbs import VERBS
+
 if TYPE_CHECKING:
     from collections import Counter as Counts
     from collections.abc import Callable, Iterable
@@ -16,6 +19,22 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object
 
 READS = {"get", "list"}
+# The only causes that become a label: a gate's report may hold any word, and every word is a series for ever.
+CAUSES = {
+    "Aborted",
+    "AdmissionRebind",
+    "CheckFailed",
+    "CrashLoop",
+    "DeadlineExceeded",
+    "EngineDied",
+    "FrontierViolation",
+    "GateDeadline",
+    "GateFailed",
+    "ImagePullFailed",
+    "InsufficientGPU",
+    "OOMKilled",
+    "RolledBackByHand",
+}
 
 
 class Phases:
@@ -62,7 +81,20 @@ class Metrics:
         self._gates = Counter(
             "island_operator_gate_results", "Gate verdicts recorded", ["verdict"], registry=self.registry
         )
-        self._rollbacks = Counter("island_operator_rollbacks", "Coupled rollbacks recorded", registry=self.registry)
+        self._gate_seconds = Histogram(
+            "island_operator_gate_seconds",
+            "From a gate's start to its verdict, Pending included",
+            ["verdict"],
+            buckets=(30, 60, 120, 300, 600, 1200, 1800, 3600, 7200),
+            registry=self.registry,
+        )
+        self._rollbacks = Counter(
+            "island_operator_rollbacks", "Coupled rollbacks recorded, by cause", ["cause"], registry=self.registry
+        )
+        self._verbs = Counter("island_operator_verbs", "Verbs that users annotated", ["verb"], registry=self.registry)
+        self._scrapes = Counter(
+            "island_operator_scrapes", "Readings of engines' /metrics", ["result"], registry=self.registry
+        )
         self._reconciles.labels("error"), self._reconciles.labels("success")  # 0 from the start, so that rate() works
 
     def bind(
@@ -103,8 +135,19 @@ class Metrics:
         was, now = old.get("gate") or {}, new.get("gate") or {}
         if now.get("verdict") and (now.get("verdict"), now.get("job")) != (was.get("verdict"), was.get("job")):
             self._gates.labels(now["verdict"]).inc()
+            if (begun := now.get("startedAt")) and (ended := now.get("finishedAt")):
+                self._gate_seconds.labels(now["verdict"]).observe(max(0.0, elapsed(begun, ended)))
         if _is_true(new, "RolledBack") and not _is_true(old, "RolledBack"):
-            self._rollbacks.inc()
+            cause = next(str(c.get("reason")) for c in new["conditions"] if c["type"] == "RolledBack")
+            self._rollbacks.labels(cause if cause in CAUSES else "Other").inc()
+        told = {(v["name"], v["at"]) for v in old.get("verbs") or ()}
+        for verb in new.get("verbs") or ():
+            if (verb["name"], verb["at"]) not in told:
+                self._verbs.labels(verb["name"] if verb["name"] in VERBS else "unknown").inc()
+
+    def scraped(self, result: str) -> None:
+        """Scraper observer: success or error."""
+        self._scrapes.labels(result).inc()
 
     def render(self) -> bytes:
         """The text exposition."""

@@ -32,8 +32,16 @@ HEADERS = {"Accept": "text/plain", "Accept-Encoding": "identity"}  # nothing is 
 class Scraper:
     """`wake(key)` when a reading is news: in a rollout each round, else what alarms or cannot be read."""
 
-    def __init__(self, wake: Callable[[Key], None], *, timeout: float = TIMEOUT, pace: float = 1.0) -> None:
-        """`pace`: seconds between two looks at what is due."""
+    def __init__(
+        self,
+        wake: Callable[[Key], None],
+        *,
+        scraped: Callable[[str], None] = lambda _result: None,
+        timeout: float = TIMEOUT,
+        pace: float = 1.0,
+    ) -> None:
+        """`scraped(result)` counts readings, success or error; `pace`: seconds between two looks at what is due."""
+        self._scraped = scraped
         self._wake, self._timeout, self._pace = wake, aiohttp.ClientTimeout(total=timeout), pace
         self._targets: dict[Key, tuple[Target, ...]] = {}
         self._readings: dict[Key, dict[str, Reading]] = {}
@@ -104,7 +112,9 @@ class Scraper:
         except Exception as error:  # noqa: BLE001 - whatever an engine does must not end the reading of others
             why = type(error).__name__
         else:
+            self._scraped("success")
             return before.heard(sample, KEPT_OFTEN if target.often else KEPT_SELDOM)
+        self._scraped("error")
         missed = before.missed(why)
         if missed.fault != before.fault:
             log.warning("metrics of %s cannot be read: %s", target.address, why)

@@ -118,7 +118,8 @@ def test_an_applied_resource_gets_its_children_by_server_side_apply_and_its_stat
     assert "finalizers" not in parent["metadata"]
     assert "annotations" not in parent["metadata"], "no state in annotations"
     assert parent["status"]["observedGeneration"] == parent["metadata"]["generation"]
-    assert parent["status"]["islands"] == {"enabled": False, "ratio": "0.4", "maxTotalTokens": 9984}
+    pair = {"enabled": False, "ratio": "0.4", "maxTotalTokens": 9984, "maxRunningRequests": 8}
+    assert parent["status"]["islands"] == pair
     table = plane.kubectl("get", "iisvc", name)
     assert table.split()[:8] == ["NAME", "READY", "ISLANDS", "RATIO", "PHASE", "GATE", "REPLICAS", "REASON"]
     plane.kubectl("wait", "--for=condition=Ready", f"iisvc/{name}", "--timeout=1s")

@@ -40,11 +40,18 @@ async def test_probes_say_what_is_wrong():
 def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
     metrics = Metrics()
     metrics.bind(lambda: Counter(Stable=2, Gating=1), lambda: 3, lambda: True, lambda: 4)
-    rolled = {"conditions": [{"type": "RolledBack", "status": "True"}]}
-    failed = {"gate": {"verdict": "FAIL", "job": "g1"}}
+    rolled = {"conditions": [{"type": "RolledBack", "status": "True", "reason": "GateFailed"}]}
+    times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:30Z"}
+    failed = {"gate": {"verdict": "FAIL", "job": "g1", **times}}
     metrics.recorded({}, failed)
     metrics.recorded(failed, {**failed, "phase": "Stable", **rolled})
     metrics.recorded({**failed, **rolled}, {"gate": {"verdict": "FAIL", "job": "g2"}, **rolled})
+    theirs = {"conditions": [{"type": "RolledBack", "status": "True", "reason": "AnyWordOfAReport"}]}
+    metrics.recorded({}, theirs)
+    verbs = [{"name": "abort", "at": "t"}, {"name": "promot", "at": "t"}]
+    metrics.recorded({"verbs": verbs[:1]}, {"verbs": verbs})
+    metrics.recorded({}, {"verbs": verbs[:1]})
+    metrics.scraped("error")
     metrics.requested("apply", "Deployment", 200)
     metrics.requested("list", "Pod", 403)
     metrics.requested("update", "Lease", 200)
@@ -54,7 +61,12 @@ def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
     lines = metrics.render().decode().splitlines()
     for line in (
         'island_operator_gate_results_total{verdict="FAIL"} 2.0',
-        "island_operator_rollbacks_total 1.0",
+        'island_operator_gate_seconds_sum{verdict="FAIL"} 90.0',
+        'island_operator_rollbacks_total{cause="GateFailed"} 1.0',
+        'island_operator_rollbacks_total{cause="Other"} 1.0',
+        'island_operator_verbs_total{verb="abort"} 1.0',
+        'island_operator_verbs_total{verb="unknown"} 1.0',
+        'island_operator_scrapes_total{result="error"} 1.0',
         'island_operator_api_writes_total{kind="Deployment",verb="apply"} 1.0',
         'island_operator_api_errors_total{code="403"} 1.0',
         'island_operator_reconciles_total{result="error"} 1.0',
