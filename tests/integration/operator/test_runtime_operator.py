@@ -201,9 +201,7 @@ def test_the_kill_switch_moves_to_the_stock_half_at_once_without_a_gate(plane, o
 
     def switched():
         play_kubelet(plane, name)
-        return status(plane, name)["islands"] == {"enabled": False, "ratio": "0.4", "maxTotalTokens": 9984} and engine(
-            plane, name, "stock"
-        )
+        return status(plane, name)["islands"]["ratio"] == "0.4" and engine(plane, name, "stock")
 
     (deployment,) = until("the stock half", switched)
     args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
