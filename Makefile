@@ -77,6 +77,27 @@ test: check integration e2e ## Everything that CI checks
 demo: root venv venv-engine ## The main job, end to end, on real parts
 	@PYTHONPATH=e2e .venv/bin/python -m demo
 
+# --- benchmarks ---------------------------------------------------------------------------------------------------
+
+BENCHES := hold admission reuse overhead conservation arms best serving
+MEASURED := $(shell find engine/island_engine/islands engine/island_engine/bench engine/island_engine/paced -name '*.py') engine/island_engine/plugin.py
+build/bench/serving.json: FLAGS = --model-path build/tiny-gemma --pool 0.15 19968 --num-prompts 24 --input-len 512 --output-len 128 \
+  -- --dtype float32 --page-size 64 --chunked-prefill-size 512
+
+.PHONY: bench
+bench: $(BENCHES:%=build/bench/%.json) ## Every benchmark: tables, JSON and PNG under build/bench; goes on where it was stopped (about an hour)
+	@for name in $(BENCHES); do echo; echo "$$name, measured $$(date -r build/bench/$$name.json '+%F %T')"; cat build/bench/$$name.txt; done
+
+build/bench/%.json: $(MEASURED) | venv-engine
+	@mkdir -p build/bench
+	@[ $* != serving ] || .venv-engine/bin/island-engine tiny-model build/tiny-gemma
+	@echo "bench $*"
+	@OMP_NUM_THREADS=1 .venv-engine/bin/island-engine bench $* --json $@ --plot build/bench/$*.png $(FLAGS) > build/bench/$*.txt
+
+.PHONY: bench-readme
+bench-readme: venv ## Put what `make bench` measured into docs/bench and the README
+	@.venv/bin/python -m island_engine.bench.readme --from build/bench
+
 # --- cluster ------------------------------------------------------------------------------------------------------
 
 .PHONY: root

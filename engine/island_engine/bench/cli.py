@@ -118,11 +118,11 @@ def measure(bench: Bench, options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     else:
         Console(width=None if sys.stdout.isatty() else report.WIDTH).print(bench.table(found))
-        if options.json:
-            report.write(found, options.json)
     if options.plot:
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         bench.plot(found, options.plot)
+    if options.json and options.json != Path("-"):
+        report.write(found, options.json)  # last: where it is, the picture and the table are
     return 0
 
 

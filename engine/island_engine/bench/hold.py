@@ -113,17 +113,26 @@ def plot(result: dict[str, Any], path: Path) -> None:
     means = {arm: found["hold_mean"] for arm, found in result["arms"].items()}
     near = {arm: mean for arm, mean in means.items() if mean < 4 * need}
     panels = [means, near] if 0 < len(near) < len(means) else [means]
+    title = "What a running request pins in the SWA pool"
+    if {"stock", "islands"} <= set(means):
+        title = (
+            f"A running request pins {means['islands']:,.0f} SWA tokens with islands, {means['stock']:,.0f} in stock"
+        )
     made, axes = look.figure(
-        "What a running request pins in the SWA pool",
+        title,
         f"Tokens per request while decoding and the SWA pool binds (r {size['ratio']}, window {size['window']:,}, "
         f"prompts of {size['prompt']:,}).\nSGLang 0.5.23's pools, trees and admission in process, no model. "
         "stock is SGLang as it comes.",
         columns=len(panels),
+        size=(11.5, 5),
     )
-    for one, shown, name in zip(
-        [axes] if len(panels) == 1 else axes, panels, ("all arms", "today's arms"), strict=False
-    ):
-        look.bars(one, list(shown), list(shown.values()), [report.number(value) for value in shown.values()])
+    for one, shown in zip([axes] if len(panels) == 1 else axes, panels, strict=True):
+        look.bars(one, list(shown), list(shown.values()), [report.number(value) for value in shown.values()], room=0.3)
         one.axvline(need, color=look.INK, linewidth=1, linestyle=(0, (4, 3)))
-        one.set_xlabel(f"SWA tokens per running request, mean ({name})", color=look.QUIET, fontsize=9)
-    look.save(made, path, note=f"Dashed: one window and a page ({need:,}), the least a decoding request can hold.")
+        one.set_xlabel("SWA tokens per running request, mean", color=look.QUIET, fontsize=9)
+    look.save(
+        made,
+        path,
+        note=f"Dashed: one window and a page ({need:,}), the least a decoding request can hold. Right: without lazy. "
+        "Release flag: SGLANG_OPT_RELEASE_PREFILL_SWA=1.",
+    )

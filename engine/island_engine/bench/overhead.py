@@ -192,6 +192,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     names = list(arms)
     cpu = [arms[arm]["cpu_ms"] for arm in names]
     look.bars(axes[0], names, cpu, [f"{value:.2f} ms" for value in cpu], room=0.35)
+    axes[0].xaxis.set_major_formatter("{x:.1f}")
     axes[0].set_xlabel("scheduler CPU per decode step, ms", color=look.QUIET, fontsize=9)
     height = 0.8 / len(names)
     for index, arm in enumerate(names):

@@ -38,6 +38,7 @@ def bars(axes: Any, arms: list[str], values: list[float], labels: list[str], *, 
     axes.set_xlim(0, (max(values) or 1) * (1 + room))
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(axis="y", labelsize=10, labelcolor=INK)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def save(made: Any, path: Path, *, note: str = "") -> None:

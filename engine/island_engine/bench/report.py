@@ -32,7 +32,7 @@ class Arm:
 ARMS = {
     "lazy": Arm("lazy (before 0.5.16)", "#8c8c8c"),
     "stock": Arm("stock 0.5.23", "#2f6db3"),
-    "release": Arm("stock + RELEASE_PREFILL_SWA", "#74a9d8"),
+    "release": Arm("stock, release flag", "#74a9d8"),
     "unified": Arm("stock, unified memory", "#6a51a3"),
     "islands": Arm("islands", "#d9480f"),
     "islands-unified": Arm("islands, unified memory", "#f2a03d"),

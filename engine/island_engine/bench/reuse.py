@@ -102,8 +102,13 @@ def table(result: dict[str, Any]) -> Table:
 def plot(result: dict[str, Any], path: Path) -> None:
     """Hit over generated tokens; equal curves are drawn once."""
     size = result["geometry"]
+    title = "What others find of a generation that still runs"
+    if "islands" in result["arms"]:
+        one = result["arms"]["islands"]
+        reused = one["hit_tokens"] - one["prompt_tokens"]
+        title = f"{one['decoded_tokens']:,} tokens into a generation, {reused:,} of them can be reused with islands"
     made, axes = look.figure(
-        "A transcript can be extended while it is still being written",
+        title,
         f"Tokens of a running generation that an extending request finds in the cache (prompt {size['prompt']:,}, "
         f"chunk {size['chunk']:,}).\nSGLang 0.5.23's pools and trees in process, no model, pools of plenty.",
     )
@@ -115,16 +120,17 @@ def plot(result: dict[str, Any], path: Path) -> None:
         done = [at for at, _ in curve]
         color = report.ARMS[arms[-1] if "stock" not in arms else "stock"].color
         axes.step(done, made_of, where="post", color=color, linewidth=2.2)
-        names = ", ".join(report.ARMS[arm].label for arm in arms)
         axes.annotate(
-            names, (done[-1], made_of[-1]), (6, 0), textcoords="offset points", va="center", color=color, fontsize=10
-        )
+            ", ".join(arms), (done[-1], made_of[-1]), (-4, 6), textcoords="offset points", ha="right", color=color,
+            fontsize=11,
+        )  # fmt: skip
     axes.plot(done, done, color=look.QUIET, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xlabel("tokens generated so far", color=look.QUIET, fontsize=9)
     axes.set_ylabel("generated tokens that an extension hits", color=look.QUIET, fontsize=9)
     axes.grid(color=look.GRID, linewidth=0.8)
-    axes.margins(x=0.01)
-    axes.set_xlim(0, done[-1] * 1.35)
+    axes.set_xlim(0, done[-1] * 1.02)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     recomputed = ", ".join(
         f"{arm} {report.number(found['recompute_after_retraction'])}" for arm, found in result["arms"].items()
     )
