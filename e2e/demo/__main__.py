@@ -17,7 +17,7 @@ PICTURE = environment.ROOT / "build" / "demo" / "timeline.png"
 
 
 def interrupt(*_: object) -> None:
-    """SIGTERM ends the demo as Ctrl-C does."""
+    """SIGTERM ends the demo as Ctrl-C does, and Ctrl-C also where a shell started it in the background."""
     raise KeyboardInterrupt
 
 
@@ -30,7 +30,8 @@ def main() -> int:
     )
     parser.add_argument("--picture", type=Path, default=PICTURE, metavar="PNG", help="where to write the timeline")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, interrupt)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, interrupt)
     tell = Narrator()
     story: Story | None = None
     try:
