@@ -12,7 +12,8 @@ from island_operator.cluster.cache import Cache, Key
 from island_operator.cluster.fake import FakeCluster
 from island_operator.cluster.kinds import WATCHED
 from island_operator.cluster.protocol import ApiError, Unreachable
-from island_operator.core.model import Plan
+from island_operator.core.checks import Reading
+from island_operator.core.model import Plan, Target
 from island_operator.runtime.reconciler import NotLeading, Reconciler
 
 KEY = Key("default", "x")
@@ -337,3 +338,37 @@ async def test_a_status_the_api_server_refuses_is_replaced_by_one_that_says_so()
     with pytest.raises(ApiError):
         await world.reconciler(KEY)
     assert world.condition("Degraded")["message"] == "status: status.phase: Too long: may not be more than 99 bytes"
+
+
+class Scrapes:
+    """Knows one reading, and remembers what was wanted."""
+
+    def __init__(self):
+        self.wanted, self.forgotten = [], []
+
+    def readings(self, key):
+        return {"uid-1": Reading(fault="HTTP 500")}
+
+    def want(self, key, targets):
+        self.wanted.append((key, targets))
+
+    def forget(self, key):
+        self.forgotten.append(key)
+
+
+async def test_the_core_sees_what_was_read_of_the_engines_and_says_which_to_read():
+    target, scrapes = Target("uid-1", "10.0.0.1", 30000, 8, often=True), Scrapes()
+
+    def reconcile(snapshot, now):
+        return Plan(status={"phase": snapshot.readings["uid-1"].fault}, watch=(target,))
+
+    world = World(reconcile, scrapes=scrapes)
+    world.cluster.put(toy_core.resource())
+    await world.see()
+    await world.reconciler(KEY)
+    assert world.status()["phase"] == "HTTP 500"
+    assert scrapes.wanted == [(KEY, (target,))]
+    world.cluster.remove("InferenceService", "default", "x")
+    await world.see()
+    await world.reconciler(KEY)
+    assert scrapes.forgotten == [KEY]
