@@ -53,9 +53,7 @@ class IslandRadixCache(UnifiedRadixCache):
         running = self._running(req)
         roomy = self.holds.roomy(req)
         end = self._end_of_commit(req, up_to, roomy=roomy)
-        if (
-            roomy
-        ):  # more islands cost nothing then: the next insert lets go of them. A leaf lost is less to compute again
+        if roomy and self.holds.idle_slots:  # no lock stays on them, and a leaf that is lost is smaller
             keep = self.window + self.page_size
             for inner in inner_islands(req.kv.cache_protected_len, end - keep, max(self.interval, 2 * keep)):
                 self._publish(req, inner)
@@ -103,6 +101,8 @@ class IslandRadixCache(UnifiedRadixCache):
         allowed = frontier(up_to, self.window, self.page_size)
         self._frontier = allowed
         try:
+            if req.finished():  # SGLang frees nothing then: a prompt that ends with its first token would stay whole
+                self.evict_sliding_windows(req, up_to - 1)
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
         finally:
             self._frontier = None
