@@ -252,6 +252,12 @@ class Gate(Model):
         "30m", description="Time for the gate Job, Pending included; after it the gate is Inconclusive."
     )
     profile: Literal["quick", "standard"] = Field("standard", description="How much is probed.")
+    schedule: Deadline | None = Field(
+        None, description="How often islands that serve are gated again, on a spare GPU, such as 24h; absent: never."
+    )
+    on_drift: Literal["Report", "Rollback"] = Field(
+        "Report", description="What a FAIL of a scheduled gate does: only tell, or go to the stock half."
+    )
 
 
 class Spec(Model):

@@ -167,6 +167,7 @@ class Status(Model):
     run: Run | None = Field(None, description="The rollout in progress.")
     islands: Pair | None = Field(None, description="The pair that serves.")
     gate: Gate | None = Field(None, description="The newest gate.")
+    regate: Gate | None = Field(None, description="The newest gate by spec.gate.schedule, of what serves.")
     unreadable: Annotated[list[Unreadable], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = (
         Field(None, description="Engines whose /metrics cannot be read, so that nothing of theirs is judged.")
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import health, rollout, verbs
+from island_operator.core import health, regate, rollout, verbs
 
 if TYPE_CHECKING:
     from island_operator.core.state import State
@@ -21,6 +21,7 @@ def advance(state: State, here: Pass) -> State:
         state = rollout.fall_back(state, target, fault.why, here) if target else state
     if state.run and target is None:
         state = rollout.proceed(state, state.run, here)
+    state = regate.proceed(state, here)
     goal = rollout.goal(state, here)
     if goal == (state.run.revision if state.run else state.active):
         return state

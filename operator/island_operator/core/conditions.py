@@ -8,6 +8,7 @@ from island_engine.gate.report import Verdict
 from island_operator.core import state as states
 from island_operator.core.health import failing, fault
 from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble
+from island_operator.core.regate import drifted
 from island_operator.core.rollout import ADVICE
 from island_operator.core.transitions import CANARY, GATING, PENDING
 
@@ -138,6 +139,9 @@ def _degraded(state: State, here: Pass) -> Told:
         return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
     if bad := fault(state, here):
         return "True", bad.why.reason, _with(f"revision {state.active}", bad.why, here, state)
+    if drift := drifted(state):
+        told = f"revision {state.active} answers otherwise than when it was proved: {drift.message}"
+        return "True", "DriftFound", f"{told}. Set spec.islands.enabled to false, or make node and image what they were"
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
     return "False", "AsExpected", "nothing needs attention"

@@ -41,6 +41,8 @@ class Intent:
     gated: bool
     gate_deadline: int  # seconds
     gate_profile: str
+    gate_schedule: int | None  # seconds; None: never again
+    act_on_drift: bool
     verbs: tuple[tuple[str, str], ...]  # (verb, value), as annotated
 
     @property
@@ -73,6 +75,8 @@ def read(parent: Object) -> Intent:
         gated=bool(gate["enabled"]),
         gate_deadline=seconds(gate["deadline"]),
         gate_profile=gate["profile"],
+        gate_schedule=seconds(gate["schedule"]) if gate.get("schedule") else None,
+        act_on_drift=gate.get("onDrift") == "Rollback",
         verbs=_verbs(meta),
     )
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import conditions, intent, manifests, observe, rollout, scale, state
+from island_operator.core import conditions, intent, manifests, observe, regate, rollout, scale, state
 from island_operator.core import gate as gates
 from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
@@ -24,7 +24,7 @@ from island_operator.core.view import Pass
 if TYPE_CHECKING:
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
-    from island_operator.core.state import State
+    from island_operator.core.state import Gate, State
 
 STARVED = 5.0  # seconds: longer than the scheduler takes to bind a GPU that was just given back
 LOOK_AGAIN = 20.0  # seconds: a pod that is being created tells nobody that its volumes do not come
@@ -154,21 +154,26 @@ class _Act:
         return [f.deployment for f in newest[self.here.intent.history_limit :] if f.deployment]
 
     def _gate(self) -> list[Object]:
-        """The Job of the running attempt, once there is a GPU's worth of room."""
-        run, gate, asked = self.state.run, self.state.gate, self.here.intent
-        if run is None or run.phase != GATING or gate is None or asked.revision is None:
+        """The Job of the running attempt: a rollout's once there is a GPU's worth of room, a scheduled one at once."""
+        run, gate, asked = self.state.run, self._attempt(), self.here.intent
+        revision = self.here.revision(gate.revision) if gate else None
+        if gate is None or revision is None or gate.job_uid or self.here.snapshot.child("Job", gate.job):
             return []
         held = sum(f.holding for f in self.here.seen.values())
-        made = gate.job_uid or self.here.snapshot.child("Job", gate.job)
-        if made or held > Room.of(asked.replicas, run.mode).limit - 1:
+        if run and held > Room.of(asked.replicas, run.mode).limit - 1:
             return []
         parent = self.here.snapshot.parent
-        return [manifests.gate_job(parent, asked.revision, gate.job, asked.gate_profile, asked.gate_deadline)]
+        return [manifests.gate_job(parent, revision, gate.job, asked.gate_profile, asked.gate_deadline)]
+
+    def _attempt(self) -> Gate | None:
+        """The gate that is to run now."""
+        run = self.state.run
+        return (self.state.gate if run.phase == GATING else None) if run else regate.running(self.state)
 
     def _stale_jobs(self) -> list[Object]:
         """Gates that nobody waits for: at once while they hold a GPU, finished ones beyond the history limit."""
-        run, gate, asked = self.state.run, self.state.gate, self.here.intent
-        current = gate.job if run and run.phase == GATING and gate else None
+        gate, asked = self._attempt(), self.here.intent
+        current = gate.job if gate else None
         mine = [
             j
             for j in self.here.snapshot.of("Job")
@@ -183,8 +188,10 @@ class _Act:
 
     def _wake(self) -> float | None:
         """Seconds until time alone decides something."""
-        run, gate, now, waits = self.state.run, self.state.gate, self.here.now, []
-        if run and run.phase == GATING and gate:
+        run, gate, now, waits = self.state.run, self._attempt(), self.here.now, []
+        if due := regate.wait(self.state, self.here):
+            waits.append(due)
+        if gate:
             job = self.here.snapshot.child("Job", gate.job)
             waits.append(5.0 if job and gates.finished(job) else LOOK_AGAIN)
         elif run and run.held_since:

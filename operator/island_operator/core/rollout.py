@@ -118,10 +118,20 @@ def _enter(state: State, run: Run, phase: str, here: Pass) -> State:
     run = replace(run, phase=phase, step=0, held_since=None, progress_at=here.now)
     if phase != GATING:
         return replace(state, run=run)
-    attempt = (state.gate.attempt if state.gate else 0) + 1
-    job = gates.job_name(here.intent.name, here.intent.uid, run.revision, attempt)
+    attempt = next_attempt(state)
+    job = job_name(here, run.revision, attempt)
     here.tell("GateStarted", f"Job {job} compares revision {run.revision} with islands off, on and off again")
     return replace(state, run=run, gate=Gate(run.revision, attempt, job, here.now))
+
+
+def next_attempt(state: State) -> int:
+    """The number of the next gate Job of this object, whoever asks for it."""
+    return 1 + max((gate.attempt for gate in (state.gate, state.regate) if gate), default=0)
+
+
+def job_name(here: Pass, revision: str, attempt: int) -> str:
+    """The name of a gate Job of this object."""
+    return gates.job_name(here.intent.name, here.intent.uid, revision, attempt)
 
 
 def _abort_gate(state: State, why: str, here: Pass) -> State:
@@ -166,14 +176,15 @@ def proceed(state: State, run: Run, here: Pass) -> State:
     return state
 
 
-def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
+def judged(gate: Gate, here: Pass) -> tuple[Gate, gates.Finding]:
+    """The attempt with what is known of it by now."""
     finding = gates.judge(gate, here.intent.gate_deadline, here.snapshot, here.now)
     job = here.snapshot.child("Job", gate.job)
     if job and gates.owned(job, here.intent.uid):
         gate = replace(gate, job_uid=str(job["metadata"]["uid"]))
     gate = replace(gate, reason=finding.reason, message=finding.message)
     if finding.verdict is None:
-        return replace(state, gate=gate)
+        return gate, finding
     gate = replace(gate, verdict=str(finding.verdict), finished_at=here.now)
     if report := finding.summary:
         gate = replace(
@@ -184,7 +195,14 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
             tokens=report.tokens,
             seconds=gates.number(report.seconds),
         )
+    return gate, finding
+
+
+def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
+    gate, finding = judged(gate, here)
     state = replace(state, gate=gate)
+    if finding.verdict is None:
+        return state
     if finding.verdict is Verdict.PASS and (known := _known(here, gate.revision, gate)):
         here.tell("GatePassed", f"revision {gate.revision}: {finding.message}")
         state = state.learn(known, here.intent.history_limit)

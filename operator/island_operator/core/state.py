@@ -103,6 +103,7 @@ class State:
     active: str | None = None
     run: Run | None = None
     gate: Gate | None = None
+    regate: Gate | None = None  # of what serves, by spec.gate.schedule
     rejected: tuple[Rejected, ...] = ()
     history: tuple[Known, ...] = field(default=())
     verbs: tuple[Verb, ...] = ()
@@ -158,6 +159,7 @@ def read(status: Object) -> State:
         active=revisions.get("active"),
         run=_load(Run, {**run, "steps": steps}) if run else None,
         gate=_load(Gate, status["gate"]) if status.get("gate") else None,
+        regate=_load(Gate, status["regate"]) if status.get("regate") else None,
         rejected=tuple(_load(Rejected, r) for r in revisions.get("rejected") or ()),
         history=tuple(_load(Known, k) for k in revisions.get("history") or ()),
         verbs=tuple(_load(Verb, v) for v in status.get("verbs") or ()),
@@ -165,7 +167,9 @@ def read(status: Object) -> State:
 
 
 def written(state: State) -> Object:
-    """The decisions as they stand in a status: keys `phase`, `revisions`, `run`, `gate`, `verbs`; None is left out."""
+    """The decisions as they stand in a status: keys `phase`, `revisions`, `run`, `gate`, `regate` and `verbs`;
+    None is left out.
+    """
     revisions: Object = {"desired": state.desired, "active": state.active}
     if state.run and state.run.phase in {CANARY, PROMOTING} and state.run.revision != state.active:
         revisions["canary"] = state.run.revision
@@ -177,6 +181,8 @@ def written(state: State) -> Object:
         status["run"] = _dump(state.run) | {"steps": steps}
     if state.gate:
         status["gate"] = _dump(state.gate)
+    if state.regate:
+        status["regate"] = _dump(state.regate)
     if state.verbs:
         status["verbs"] = [_dump(v) for v in state.verbs]
     return status

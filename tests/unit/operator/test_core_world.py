@@ -115,6 +115,15 @@ class Operations(RuleBasedStateMachine):
     def see_pods_late(self):
         self._operate(late=True)
 
+    @precondition(lambda self: self.world.phase == "Stable")
+    @rule(turns=st.integers(0, 12), drift=st.sampled_from(["Report", "Rollback"]))
+    def a_scheduled_gate_comes_due(self, turns, drift):
+        """And whatever it was about to find, somebody takes the schedule back."""
+        self.world.edit(gate__schedule="10m", gate__onDrift=drift)
+        self.world.tick(700)
+        self.work(turns)
+        self.world.edit(gate__schedule=None)
+
     @rule(seconds=st.sampled_from([5, 30, 400, 700]))
     def time_passes(self, seconds):
         self.world.tick(seconds)
