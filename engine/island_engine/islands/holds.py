@@ -94,6 +94,13 @@ class Holds:
         """SWA tokens that are free or can be evicted."""
         return int(self.pool.swa_available_size() + self.cache.swa_evictable_size())
 
+    @property
+    def idle_slots(self) -> bool:
+        """Whether slots for a chunk lie idle. Islands inside a chunk are worth these, as where the full pool binds; not
+        cached windows of others, which they would drive out.
+        """
+        return bool(self.pool.swa_available_size() >= self.chunk)
+
     def roomy(self, req: Any) -> bool:
         """Whether a prompt's tail may be published: beside what everybody will take then, a chunk fits and a window of
         each waiting request that the full pool can take; else a burst would be half admitted and then wait.
