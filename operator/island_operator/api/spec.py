@@ -133,10 +133,10 @@ class Partition(Model):
     """The pair. Absent: both halves are derived from geometry."""
 
     model_config = ConfigDict(json_schema_extra=ruled(*rules.PARTITION))
-    mode: Literal["halves", "unified"] = Field(
-        "halves",
-        description="halves: two pools, and a half for each position of the switch. unified: SGLang's one shared pool "
-        "(--enable-unified-memory), which has no ratio and no halves, so that the switch moves alone.",
+    mode: Literal["halves", "unified"] | None = Field(
+        None,
+        description="halves (the default): two pools, and a half for each position of the switch. unified: SGLang's one "
+        "shared pool (--enable-unified-memory), which has no ratio and no halves, so that the switch moves alone.",
     )
     islands: Half | None = Field(None, description="Used while islands.enabled is true.")
     stock: Half | None = Field(None, description="Used while islands.enabled is false.")
