@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
+import importlib
 import importlib.metadata
 import json
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -202,6 +205,21 @@ def test_every_rule_reads_a_flag_that_sglang_has() -> None:
     ServerArgs.add_cli_args(parser)
     flags = {flag for action in parser._actions for flag in action.option_strings}
     assert {rule.flag for rule in refusals.RULES} <= flags
+
+
+@pytest.mark.parametrize("group", ["Memory", "Schedule", "Disagg"])
+def test_every_flag_that_touches_cache_pools_or_scheduler_has_a_verdict(group: str) -> None:
+    """docs/engine.md: what SGLang adds must be judged before the pin moves."""
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    flags = {action.dest: action.option_strings for action in parser._actions}
+    guide = (Path(__file__).parents[3] / "docs" / "engine.md").read_text(encoding="utf-8")
+    judged = re.findall(r"`(--[\w*-]+)", guide.split("## What is refused")[1])
+    fields = importlib.import_module(f"sglang.srt.arg_groups.fields.{group.lower()}")
+    for name in getattr(fields, group).__annotations__:
+        given = flags.get(name, [])
+        verdicts = [flag for flag in given for pattern in judged if fnmatch.fnmatch(flag, pattern)]
+        assert verdicts or not given, f"{name} has no verdict"
 
 
 def test_sglang_itself_refuses_beams_on_our_cache() -> None:
