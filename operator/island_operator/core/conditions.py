@@ -153,6 +153,10 @@ def _gate_passed(state: State, here: Pass) -> Told:
         return "True", "Passed", f"islands answered byte for byte as without, revision {known.revision}"
     if not here.intent.islands or not here.intent.gated:
         return "Unknown", "NotRequired", "islands are off" if not here.intent.islands else "spec.gate.enabled is false"
+    if (drift := drifted(state)) and drift.revision == state.desired:
+        return "False", "DriftFound", str(drift.message)
+    if gate and gate.revision == state.desired and gate.verdict == Verdict.PASS:
+        return "Unknown", "Doubted", "it passed once; what happened since asks for another proof"
     if gate is None or gate.revision != state.desired or gate.verdict is None:
         return "Unknown", "NotYet", gate.message if gate and gate.message and not gate.verdict else "not gated yet"
     return "False", "GateFailed" if gate.verdict == Verdict.FAIL else str(gate.reason), str(gate.message)

@@ -57,13 +57,17 @@ def proceed(state: State, here: Pass) -> State:
     told = f"revision {gate.revision}, gated again: {finding.message}"
     if finding.verdict is Verdict.PASS:
         here.tell("RegatePassed", told)
-    elif finding.verdict is not Verdict.FAIL:
+        known = state.known(gate.revision)
+        proved = known and replace(known, verdict=gate.verdict, fingerprint=gate.fingerprint)
+        return state.learn(proved, here.intent.history_limit) if proved else state
+    if finding.verdict is not Verdict.FAIL:
         here.tell("RegateInconclusive", told, warn=True)
-    else:
-        here.tell("DriftFound", told, warn=True)
-        target = rollout.stock_half(state, here) if here.intent.act_on_drift else None
-        return rollout.fall_back(state, target, Trouble("DriftFound", finding.message), here) if target else state
-    return state
+        return state
+    here.tell("DriftFound", told, warn=True)
+    target = rollout.stock_half(state, here) if here.intent.act_on_drift else None
+    if target:
+        return rollout.fall_back(state, target, Trouble("DriftFound", finding.message), here)
+    return state.doubt(gate.revision)
 
 
 def _started(state: State, here: Pass) -> State:

@@ -230,7 +230,7 @@ def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
         state = state.reject(run.revision, why.reason, told, here.now)
     state = _abort_gate(state, why.message, here)
     here.tell("FaultFound", f"revision {bad}: {why.message}; back to revision {target}", warn=True)
-    state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target), active=target)
+    state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target).doubt(bad), active=target)
     return start(state, target, here, source=source, cause=Cause.FAULT)
 
 

@@ -133,6 +133,11 @@ class State:
         """Without the rejection of a revision."""
         return replace(self, rejected=tuple(r for r in self.rejected if r.revision != revision))
 
+    def doubt(self, revision: str) -> State:
+        """Without the proof of a revision: it has to pass its gate again before it gets pods again."""
+        kept = (replace(k, verdict=None, fingerprint=None) if k.revision == revision else k for k in self.history)
+        return replace(self, history=tuple(kept))
+
     def learn(self, known: Known, limit: int) -> State:
         """With a revision remembered as the newest; the active and the desired one are never forgotten."""
         before = self.known(known.revision)

@@ -216,6 +216,12 @@ def test_row_13_a_fault_of_islands_that_serve_leads_to_their_stock_half_at_any_t
     islands.edit(replicas=1)
     islands.settle()
     assert {told(p) for p in islands.pods()} == {STOCK}  # sticky
+    islands.readings.clear()
+    jobs = len(islands.jobs_made)
+    islands.annotate("radix-islands.dev/retry", "1")
+    islands.settle()
+    assert {told(p) for p in islands.pods()} == {LEAN}
+    assert len(islands.jobs_made) == jobs + 1  # its PASS is of before the fault
 
 
 def test_a_fault_of_what_serves_ends_the_rollout_that_is_under_way_too(islands):

@@ -59,10 +59,24 @@ def test_drift_is_told_and_what_serves_stays(islands, monkeypatch):
     assert "hit/w+1 at token 3: 17 instead of 12" in degraded["message"]
     assert islands.condition("Ready")["status"] == "True"
     assert islands.status["gate"]["verdict"] == "PASS"  # of the rollout: that is history
+    passed = islands.condition("GatePassed")
+    assert (passed["status"], passed["reason"]) == ("False", "DriftFound")
     monkeypatch.undo()
     islands.tick(3600)
     work(islands)
     assert islands.condition("Degraded")["status"] == "False"
+    assert islands.condition("GatePassed")["status"] == "True"
+
+
+def test_what_has_drifted_is_proved_anew_before_it_serves_again(islands, monkeypatch):
+    monkeypatch.setitem(GATES, "good", DRIFT)
+    islands.tick(3600)
+    work(islands)
+    for on in (False, True):
+        islands.edit(islands__enabled=on, gate__schedule=None)
+        islands.settle()
+    assert islands.status["revisions"]["rejected"][-1]["reason"] == "GateFailed"
+    assert {told(p) for p in islands.pods()} == {STOCK}
 
 
 def test_drift_rolls_back_where_it_is_told_to(islands, monkeypatch):
