@@ -57,6 +57,16 @@ def paced(engine_args: tuple[str, ...]) -> bool:
     return value(engine_args, "--pace") is not None
 
 
+def exact(engine_args: tuple[str, ...]) -> bool:
+    """Whether the arguments promise bits that do not depend on the batch."""
+    return any(name.partition("=")[0] == "--enable-deterministic-inference" for name in engine_args)
+
+
+def batch_invariant(engine_args: tuple[str, ...]) -> bool:
+    """Whether greedy answers do not depend on the batch: exact, or in fp32, whose noise (1e-6) flips no argmax."""
+    return exact(engine_args) or value(engine_args, "--dtype") == "float32"
+
+
 def with_metrics(engine_args: tuple[str, ...]) -> tuple[str, ...]:
     """The arguments with --enable-metrics: the counters are the proof that islands happened. Equal in every arm."""
     return engine_args if "--enable-metrics" in engine_args else (*engine_args, "--enable-metrics")

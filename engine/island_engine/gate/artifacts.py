@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
+from island_engine.gate.probes import TIMED
 from island_engine.gate.report import SCHEMA, Summary
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from island_engine.gate.client import Answer
-    from island_engine.gate.compare import Conclusion, Recording, Serve
+    from island_engine.gate.compare import Recording, Serve
+    from island_engine.gate.judge import ClassResult, Conclusion
 
 REPORT, SERVES = "report.json", "serves.jsonl"
 
@@ -37,8 +39,9 @@ def write_serve(file: IO[str], serve: Serve, answer: Answer, seconds: float) -> 
         "input_sha256": serve.input_hash,
         "cached_tokens": serve.cached_tokens,
         "output": serve.output,
-        "logprobs": answer.logprobs,
-        "margins": answer.margins,
+        "top": answer.top,
+        "retractions": serve.retractions,
+        "batch": serve.batch,
         "seconds": round(seconds, 4),
     }
     file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -53,27 +56,36 @@ def report_body(
         "schema": SCHEMA,
         "summary": asdict(summary),
         **extra,
-        "classes": [
-            {
-                "name": c.name,
-                "compared": c.compared,
-                "tokens": c.tokens,
-                "hits": c.hits,
-                "unpaired": [{"probe": probe, "why": why} for probe, why in c.unpaired],
-            }
-            for c in conclusion.classes
-        ],
+        "classes": [_class(c) for c in conclusion.classes if c.name not in TIMED],
         "arms": [
             {
                 "name": arm,
                 "islands": seen.enabled[arm],
                 "geometry": asdict(geometry),
                 "serves": len(seen.serves.get(arm, ())),
-                "counters": {cls: dict(growth) for cls, growth in seen.counters.get(arm, {}).items()},
+                "counters": {c: growth for c, growth in seen.counters.get(arm, {}).items() if c not in TIMED},
             }
             for arm, geometry in seen.geometry.items()
         ],
-        "times": dict(times),
+        "times": {
+            **times,
+            "classes": [_class(c) for c in conclusion.classes if c.name in TIMED],
+            "counters": {
+                arm: {c: growth for c, growth in classes.items() if c in TIMED}
+                for arm, classes in seen.counters.items()
+            },
+        },
+    }
+
+
+def _class(result: ClassResult) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "compared": result.compared,
+        "tokens": result.tokens,
+        "hits": result.hits,
+        "retractions": result.retractions,
+        "unpaired": [{"probe": probe, "why": why} for probe, why in result.unpaired],
     }
 
 

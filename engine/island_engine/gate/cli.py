@@ -7,18 +7,22 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from island_engine.gate import arguments, artifacts
 from island_engine.gate import run as one_gate
 from island_engine.gate.probes import PROFILES
-from island_engine.gate.report import Summary, Verdict
+from island_engine.islands.mutations import TABLE
+
+if TYPE_CHECKING:
+    from island_engine.gate.report import Summary
 
 KUBERNETES_LOG = Path("/dev/termination-log")  # the kubelet mounts it; nobody else has it
 
 DESCRIPTION = """Boots the same engine arguments three times (islands off, on, off) and demands equal answers at
 temperature 0 from cold serves, cache hits, boundary lengths and extensions of generated text."""
-EPILOG = """exit codes: 0 PASS, 10 FAIL, 11 INCONCLUSIVE, 12 ERROR, 2 bad arguments; with --self-test 0 means that the
-planted fault was caught.
+EPILOG = """exit codes: 0 PASS, 10 FAIL, 11 INCONCLUSIVE, 12 ERROR, 2 bad arguments; with --self-test 0 means that
+every planted fault was caught or is proved harmless.
 
 example:
   island-engine gate --profile quick --report build/gate -- --model-path /models/tiny-gemma --dtype float32 \\
@@ -40,7 +44,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--profile", choices=sorted(PROFILES), default="quick", help="how much is asked (default quick)"
     )
     parser.add_argument("--report", type=Path, required=True, metavar="DIR", help="where report.json and logs go")
-    parser.add_argument("--self-test", action="store_true", help="plant a wrong frontier and demand that it is caught")
+    parser.add_argument(
+        "--self-test", action="store_true", help="plant every known fault in turn and demand that each is seen"
+    )
+    parser.add_argument(
+        "--mutation",
+        action="append",
+        choices=TABLE,
+        metavar="NAME",
+        help="only this fault of the self-test; repeatable",
+    )
     parser.add_argument(
         "--island-decode-interval", type=_positive, metavar="N", help="tokens between decode islands, as in serve"
     )
@@ -48,6 +61,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--termination-log", type=Path, metavar="PATH", help=f"short JSON verdict (default {KUBERNETES_LOG} in a pod)"
     )
+    parser.add_argument("--strict", action="store_true", help="compare the 8 likeliest logprobs too, bit for bit")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="your own prompts, one a line, asked as well")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the prompts (default 0)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("engine_args", nargs="*", metavar="ENGINE_ARGUMENTS", help="after --: verbatim, without switch")
@@ -66,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
         deadline=float(options.deadline),
         decode_interval=options.island_decode_interval,
         self_test=options.self_test,
+        mutations=tuple(options.mutation or ()),
+        strict=options.strict,
+        prompts=options.prompts,
         termination_log=log,
     )
     try:
@@ -78,9 +96,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as fault:
         return _refuse(f"--report or --termination-log: {fault}")
     _tell(summary, settings, as_json=options.json)
-    if options.self_test and summary.verdict is Verdict.FAIL:
-        return 0
-    return summary.verdict.exit_code
+    return 0 if summary.reason == one_gate.SELF_TESTED else summary.verdict.exit_code
 
 
 def _refuse(sentence: str) -> int:
@@ -96,9 +112,17 @@ def _tell(summary: Summary, settings: one_gate.Settings, *, as_json: bool) -> No
     print(f"{summary.verdict} {summary.reason}: {summary.message}")
     print(f"{summary.probes} serves, {summary.tokens} tokens compared in {summary.seconds:.0f} s")
     print(f"{settings.report / artifacts.REPORT}  {summary.fingerprint}")
-    if settings.self_test:
-        caught = summary.verdict is Verdict.FAIL
-        print(f"self-test: the planted wrong frontier was {'caught' if caught else 'NOT caught'}")
+    if settings.self_test and (settings.report / artifacts.REPORT).exists():
+        _table(settings.report / artifacts.REPORT)
+
+
+def _table(report: Path) -> None:
+    """What became of every planted fault."""
+    rows = json.loads(report.read_text())["mutations"]
+    wide = max((len(row["mutation"]) for row in rows), default=0)
+    for row in rows:
+        seen = f"{row['caught_by']}: {row['how']}" if row["caught_by"] else row["expected"]
+        print(f"{row['mutation']:{wide}}  {row['outcome']:16}  {seen}")
 
 
 def _positive(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The gate's view of one SGLang server over HTTP: ready, geometry, generate, flush, counters."""
+"""The gate's view of one SGLang server over HTTP: ready, geometry, generate, retract, flush, counters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from island_engine.gate.outcome import error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 READY_SECONDS = 5.0  # one answer of /ready
 CONTROL_SECONDS = 60.0  # /server_info, /metrics, one /flush_cache
@@ -20,14 +23,25 @@ FLUSH_TRIES = 60  # half a second apart
 MOST_BYTES = 64 << 20  # of one answer
 
 
+TOP = 8  # logprobs per token that --strict compares
+
+Top = tuple[tuple[float, int], ...]  # the TOP likeliest tokens at one place: (logprob, token id), likeliest first
+
+
 @dataclass(frozen=True)
 class Answer:
-    """One generation: token ids, cached prefix tokens, and the top-2 margin (nats) of each token where known."""
+    """One generation: token ids, cached prefix tokens, and the TOP logprobs of each token where known."""
 
     output: tuple[int, ...]
-    cached_tokens: int
-    logprobs: tuple[float | None, ...]
-    margins: tuple[float | None, ...]
+    cached_tokens: int  # found when it was first admitted
+    top: tuple[Top, ...]
+    prompt_tokens: int = 0
+    retractions: int = 0  # how often it was
+
+    @property
+    def margins(self) -> tuple[float | None, ...]:
+        """First less second logprob at each token, nats; None where fewer than two are known."""
+        return tuple(t[0][0] - t[1][0] if len(t) > 1 else None for t in self.top)
 
 
 class EngineClient:
@@ -59,20 +73,38 @@ class EngineClient:
         """What /server_info says."""
         return self._object(await self._call("GET", "/server_info", CONTROL_SECONDS), "/server_info")
 
-    async def generate(self, tokens: tuple[int, ...], new_tokens: int) -> Answer:
-        """Greedy generation of exactly `new_tokens` tokens."""
+    async def generate(
+        self,
+        tokens: tuple[int, ...],
+        new_tokens: int,
+        text: str = "",
+        on_tokens: Callable[[tuple[int, ...]], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """Greedy generation of exactly `new_tokens` tokens after `text`, or else `tokens`. `on_tokens` is awaited with
+        what is generated so far, as it comes.
+        """
         body = {
-            "input_ids": tokens,
+            **({"text": text} if text else {"input_ids": tokens}),
             "sampling_params": {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True},
             "return_logprob": True,
             "logprob_start_len": -1,  # logprobs of the prompt would forbid a full prefix hit
-            "top_logprobs_num": 2,
+            "top_logprobs_num": TOP,
+            "stream": on_tokens is not None,
         }
-        raw = await self._call("POST", "/generate", GENERATE_SECONDS + SECONDS_PER_TOKEN * new_tokens, body)
+        seconds = GENERATE_SECONDS + SECONDS_PER_TOKEN * new_tokens
+        if on_tokens is None:
+            raw = await self._call("POST", "/generate", seconds, body)
+        else:
+            raw = await self._stream(seconds, body, on_tokens)
         try:
             return parse_answer(self._object(raw, "/generate"), new_tokens)
         except (KeyError, TypeError, ValueError, IndexError) as fault:
             raise error("BadAnswer", f"/generate of arm {self.arm} answered garbage: {fault}") from fault
+
+    async def retract_all(self) -> None:
+        """Take the KV of every running request away and let them go on: the engine computes it again."""
+        await self._call("POST", "/pause_generation", CONTROL_SECONDS, {"mode": "retract"})
+        await self._call("POST", "/continue_generation", CONTROL_SECONDS, {})
 
     async def flush(self) -> None:
         """Empty the prefix cache; waits until the engine is idle, since it refuses while anything runs."""
@@ -89,8 +121,8 @@ class EngineClient:
         """The Prometheus page."""
         return (await self._call("GET", "/metrics/", CONTROL_SECONDS)).decode("utf-8", "replace")
 
-    async def island_metrics(self) -> dict[str, float]:
-        """Every island_* sample of /metrics, as `name` or `name{phase=x}`."""
+    async def look(self) -> Metrics:
+        """Counters of the islands and gauges of the pools."""
         return parse_metrics(await self.metrics())
 
     async def _call(self, method: str, path: str, seconds: float, body: Any = None) -> bytes:
@@ -110,6 +142,40 @@ class EngineClient:
             raise error("EngineSilent", f"{path} of arm {self.arm} did not answer in {seconds:.0f} s") from fault
         except (aiohttp.ClientError, OSError, ValueError) as fault:
             raise error("NoAnswer", f"{path} of arm {self.arm} failed: {type(fault).__name__}: {fault}") from fault
+
+    async def _stream(
+        self, seconds: float, body: Any, on_tokens: Callable[[tuple[int, ...]], Awaitable[None]]
+    ) -> bytes:
+        """The last event of a stream; every event holds all that was generated (or, if so configured, what is new)."""
+        last: dict[str, Any] = {}
+        ids: list[int] = []
+        tops: list[Any] = []
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self.session.post("/generate", json=body, timeout=timeout, read_bufsize=1 << 22) as response:
+                if response.status != 200:
+                    return await self._refused(response)
+                async for line in response.content:
+                    if not line.startswith(b"data: {"):
+                        continue
+                    last = self._object(line[6:], "/generate")
+                    new, top = (
+                        last.get("output_ids") or [],
+                        (last.get("meta_info") or {}).get("output_top_logprobs") or [],
+                    )
+                    ids, tops = (new, top) if new[: len(ids)] == ids else (ids + new, tops + top)
+                    await on_tokens(tuple(ids))
+        except TimeoutError as fault:
+            raise error("EngineSilent", f"/generate of arm {self.arm} did not answer in {seconds:.0f} s") from fault
+        except (aiohttp.ClientError, OSError, ValueError) as fault:
+            raise error("NoAnswer", f"/generate of arm {self.arm} failed: {type(fault).__name__}: {fault}") from fault
+        if isinstance(last.get("meta_info"), dict):
+            last = {**last, "output_ids": ids, "meta_info": {**last["meta_info"], "output_top_logprobs": tops}}
+        return json.dumps(last).encode()
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> bytes:
+        said = (await _read(response))[:300].decode("utf-8", "replace").strip()
+        raise error("BadAnswer", f"/generate of arm {self.arm} answered {response.status}: {said}")
 
     def _object(self, raw: bytes, path: str) -> dict[str, Any]:
         try:
@@ -144,38 +210,48 @@ def parse_answer(raw: dict[str, Any], new_tokens: int) -> Answer:
     cached = meta["cached_tokens"]
     if type(cached) is not int or cached < 0:
         raise TypeError(f"cached_tokens is {cached!r}")
-    logprobs = tuple(_number(entry[0]) for entry in meta.get("output_token_logprobs") or ())
-    margins = tuple(_margin(entry) for entry in meta.get("output_top_logprobs") or ())
-    return Answer(output, cached, logprobs, margins)
+    top = tuple(
+        tuple((float(logprob), int(token)) for logprob, token, *_ in entry or ())
+        for entry in meta.get("output_top_logprobs") or ()
+    )
+    return Answer(output, cached, top, int(meta.get("prompt_tokens") or 0), int(meta.get("num_retractions") or 0))
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _margin(top: Any) -> float | None:
-    if not isinstance(top, list) or len(top) < 2:
-        return None
-    first, second = _number(top[0][0]), _number(top[1][0])
-    return None if first is None or second is None else first - second
-
-
-_SAMPLE = re.compile(r"^(island_\w+)(?:\{(.*)\})?\s+(\S+)")
+_SAMPLE = re.compile(r"^(island_\w+|sglang:\w+)(?:\{(.*)\})?\s+(\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 KEPT_LABELS = ("phase", "origin")  # others (model, rank, engine type) are summed over
+POOLS = {
+    "sglang:kv_used_tokens": "full_used",
+    "sglang:kv_evictable_tokens": "full_cached",
+    "sglang:swa_used_tokens": "swa_used",
+    "sglang:swa_evictable_tokens": "swa_cached",
+}  # gauges, in tokens: pinned by requests, and kept for reuse
 
 
-def parse_metrics(text: str) -> dict[str, float]:
-    """island_* samples of a Prometheus text page; `name{phase=decode}`, summed over every other label."""
-    samples: dict[str, float] = {}
+@dataclass(frozen=True)
+class Metrics:
+    """One look at /metrics."""
+
+    islands: dict[str, float]  # island_* samples, as `name` or `name{phase=x}`
+    pools: dict[str, int]  # POOLS that were there
+
+
+def parse_metrics(text: str) -> Metrics:
+    """Samples of a Prometheus text page, summed over every label but KEPT_LABELS."""
+    islands: dict[str, float] = {}
+    pools: dict[str, int] = {}
     for line in text.splitlines():
         match = _SAMPLE.match(line)
         if match is None:
             continue
-        labels = ",".join(f"{k}={v}" for k, v in _LABEL.findall(match[2] or "") if k in KEPT_LABELS)
-        name = f"{match[1]}{{{labels}}}" if labels else match[1]
         try:
-            samples[name] = samples.get(name, 0.0) + float(match[3])
+            value = float(match[3])
         except ValueError:
             continue
-    return samples
+        if match[1] in POOLS:
+            pools[POOLS[match[1]]] = pools.get(POOLS[match[1]], 0) + int(value)
+        elif match[1].startswith("island_"):
+            labels = ",".join(f"{k}={v}" for k, v in _LABEL.findall(match[2] or "") if k in KEPT_LABELS)
+            name = f"{match[1]}{{{labels}}}" if labels else match[1]
+            islands[name] = islands.get(name, 0.0) + value
+    return Metrics(islands, pools)

@@ -9,9 +9,13 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA = "radix-islands.dev/gate/v1"
+T = TypeVar("T")
 TERMINATION_BYTES = 4096  # Kubernetes cuts a termination message here
 
 
@@ -40,6 +44,12 @@ class Divergence:
     cached_tokens: int  # prefix hit of both serves
     frontier_distance: int | None = None  # tokens from the last tombstone frontier to the diverging position
     margin: float | None = None  # top-2 logprob margin of the off arm at index, nats
+    kind: str = "token"  # or logprob: the same token by other logprobs (--strict)
+    margin_on: float | None = None  # the on arm's margin at index, nats
+    island_distance: int | None = None  # tokens from the last commit (hit, chunk or decode island) to the position
+    page_offset: int | None = None  # of the position in its page
+    chunk_offset: int | None = None  # tokens from the start of its prefill chunk
+    batch: int = 1  # requests in flight in the on arm
 
 
 @dataclass(frozen=True)
@@ -93,16 +103,25 @@ def parse_termination(text: str) -> Summary:
 def _divergence(raw: Any) -> Divergence | None:
     if raw is None:
         return None
-    distance, margin = raw.get("frontier_distance"), raw.get("margin")
     return Divergence(
         probe=_text(raw["probe"], 128),
         index=_count(raw["index"]),
         expected=int(raw["expected"]),
         got=int(raw["got"]),
         cached_tokens=_count(raw["cached_tokens"]),
-        frontier_distance=None if distance is None else int(distance),
-        margin=None if margin is None else float(margin),
+        frontier_distance=_maybe(int, raw.get("frontier_distance")),
+        margin=_maybe(float, raw.get("margin")),
+        kind=_text(raw.get("kind", "token"), 16),
+        margin_on=_maybe(float, raw.get("margin_on")),
+        island_distance=_maybe(int, raw.get("island_distance")),
+        page_offset=_maybe(int, raw.get("page_offset")),
+        chunk_offset=_maybe(int, raw.get("chunk_offset")),
+        batch=_count(raw.get("batch", 1)),
     )
+
+
+def _maybe(kind: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else kind(value)
 
 
 def _text(value: Any, limit: int) -> str:

@@ -42,6 +42,7 @@ class IslandRadixCache(UnifiedRadixCache):
         self._frontier: int | None = None  # set while a stash runs
         self._phase = "prefill"
         self._step = self._islands_in_step = 0
+        mutation.install(self)
 
     # --- a prompt's islands ---------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class FakeGate:
 
     def settings(self, **changes: Any) -> run.Settings:
         known: dict[str, Any] = {
-            "engine_args": ("--model-path", str(self.model), "--device", "cpu"),
+            "engine_args": ("--model-path", str(self.model), "--device", "cpu", "--dtype", "float32"),
             "report": self.report_dir,
             "deadline": 60.0,
             "decode_interval": 8,

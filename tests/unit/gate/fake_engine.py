@@ -10,63 +10,132 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
+PRESSED = 36  # what a request of class pressure generates in profile quick
 
 
 class Model:
     def __init__(self, islands: bool, fault: str) -> None:
         self.islands = islands
         self.fault = fault
-        self.cache: list[list[int]] = []
+        self.lock = threading.Lock()
+        self.cache: list[list[int]] = []  # what finished requests left
+        self.running: list[list[int]] = []  # decode islands of requests that still run
+        self.active: dict[int, int] = {}  # request -> how often it was retracted
+        self.planted = False
+        self.fired = 0
+        self.pauses = self.pressed = 0
+        self.streams = 0
         self.serves = 0
         self.flushes = 0
-        self.counters = {"prefill": 0, "decode": 0, "hits": 0}
+        self.counters = {"prefill": 0, "decode": 0, "hits": 0, "running": 0}
 
     def flush(self) -> int:
         self.flushes += 1
         if self.fault == "busy-once" and self.flushes == 1:
             return 400
         self.cache.clear()
+        self.pauses = self.pressed = 0
+        self.plant()
+        self.running.clear()
         return 200
 
-    def generate(self, body: dict[str, Any]) -> Any:
-        tokens, count = list(body["input_ids"]), body["sampling_params"]["max_new_tokens"]
-        self.serves += 1
+    def plant(self) -> None:
+        """The fault that ISLAND_MUTATE=@FILE names, as FAKE_MUTATIONS (name=fault,...) knows it."""
+        asked = os.environ.get("ISLAND_MUTATE", "")
+        if asked.startswith("@") and self.islands:
+            name = Path(asked[1:]).read_text(encoding="utf-8")
+            known = dict(pair.split("=") for pair in os.environ["FAKE_MUTATIONS"].split(","))
+            self.fault = known.get(name, "")
+            self.planted = name != "none" and self.fault != "silent-fault"
+
+    def pause(self) -> None:
+        with self.lock:
+            self.pauses += 1
+            self.active = {request: times + 1 for request, times in self.active.items()}
+
+    def generate(self, body: dict[str, Any]) -> Iterator[Any]:
+        """What is generated so far, token by token; the last is whole."""
+        tokens = list(body["input_ids"]) if "input_ids" in body else [ord(c) % VOCAB for c in body["text"]]
+        count, stream = body["sampling_params"]["max_new_tokens"], body.get("stream", False)
+        with self.lock:
+            self.serves += 1
+            request, serves = self.serves, self.serves
+            self.active[request] = 0
+            self.streams += stream
+            self.pressed += count == PRESSED
+        self.fired += self.planted
         self.misbehave()
-        if self.fault == "garbage":
-            return "<html>"
-        cached = max((self.common(tokens, known) for known in self.cache), default=0)
-        cached = min(cached, (len(tokens) - 1) // PAGE * PAGE)
-        if self.fault == "shared":  # as if somebody else had just asked the same
-            cached = max(cached, PAGE)
-        if self.fault == "shallow" and cached:
-            cached = max(0, cached - PAGE)
-        salt = os.getpid() if self.fault == "random" and self.serves > 5 else 0
+        cached = self.match(tokens)
+        self.count(len(tokens), cached, count)
+        salt = os.getpid() if self.fault == "random" and serves > 5 else 0
         output: list[int] = []
+        top: list[Any] = []
         for index in range(count):
             token = zlib.crc32(repr((salt, tokens, output)).encode()) % VOCAB
             if self.fault == "diverge" and cached and index == 3:
                 token = (token + 1) % VOCAB
+            if self.fault == "diverge-running" and cached and self.running and index == 3:
+                token = (token + 1) % VOCAB
             output.append(token)
+            nudge = 1e-7 if self.fault == "nudge" and cached and index == 2 else 0.0
+            top.append([[-0.5 + nudge, token, None], [-0.75, token + 1, None]])
+            if self.islands and len(output) % INTERVAL == 0:
+                with self.lock:
+                    self.running.append(tokens + output)
+            if self.streams:  # so that requests of a scene meet each other
+                time.sleep(0.005)
+            if count == PRESSED:
+                self.wait_for(min(index // 4, 7))
+            if stream:
+                yield self.told(output, top, cached, request, len(tokens))
         if self.fault == "short":
             output.pop()
-        self.count(len(tokens), cached, count)
-        self.cache.append(tokens + output)
-        top = [[[-0.5, t, None], [-0.75, t + 1, None]] for t in output]
-        return {
-            "output_ids": output,
-            "meta_info": {
-                "cached_tokens": cached,
-                "finish_reason": {"type": "length"},
-                "output_token_logprobs": [[-0.5, t, None] for t in output],
-                "output_top_logprobs": top,
-            },
+        with self.lock:
+            self.cache.append((tokens + output)[:-1])  # the last token's KV is never written
+            told = self.told(output, top, cached, request, len(tokens))
+            del self.active[request]
+            self.streams -= stream
+        yield told
+
+    def wait_for(self, pauses: int) -> None:
+        """However slow the machine: who is to be retracted is still there."""
+        end = time.monotonic() + 30
+        while (self.pauses < pauses or self.pressed < 3) and time.monotonic() < end:
+            time.sleep(0.001)
+
+    def told(self, output: list[int], top: list[Any], cached: int, request: int, length: int) -> Any:
+        meta = {
+            "cached_tokens": cached,
+            "prompt_tokens": length,
+            "num_retractions": 0 if self.fault == "unpressed" else self.active[request],
+            "finish_reason": {"type": "length"},
+            "output_top_logprobs": list(top),
         }
+        return {"output_ids": list(output), "meta_info": meta}
+
+    def match(self, tokens: list[int]) -> int:
+        with self.lock:
+            finished = max((self.common(tokens, known) for known in self.cache), default=0)
+            running = max((self.common(tokens, known) for known in self.running), default=0)
+        cached = min(max(finished, running), (len(tokens) - 1) // PAGE * PAGE)
+        if running > finished:
+            self.counters["running"] += running
+        if self.fault == "shared":  # as if somebody else had just asked the same
+            cached = max(cached, PAGE)
+        if self.fault == "shallow" and cached:
+            cached = max(0, cached - PAGE)
+        return cached
 
     def misbehave(self) -> None:
         if self.serves < 3:
@@ -100,7 +169,9 @@ class Model:
             f'island_published_total{{phase="prefill",rank="0"}} {self.counters["prefill"]}.0\n'
             f'island_published_total{{phase="decode",rank="0"}} {self.counters["decode"]}.0\n'
             f"island_tombstoned_tokens_total {PAGE * self.counters['prefill']}.0\n"
+            f'island_hit_tokens_total{{origin="running"}} {self.counters["running"]}.0\n'
             f"island_tombstone_hits_total {self.counters['hits']}.0\n"
+            f"island_mutation_fired_total {self.fired}.0\n"
             f"island_frontier_violations_total {int(self.fault == 'violation') * self.serves}.0\n"
         )
 
@@ -112,42 +183,57 @@ class Model:
             state["memory_usage"]["token_capacity"] = 4000
         if self.fault == "bad-info":
             return {"internal_states": []}
-        return {"page_size": PAGE, "chunked_prefill_size": CHUNK, "max_req_input_len": 4000, "internal_states": [state]}
+        return {
+            "page_size": PAGE,
+            "chunked_prefill_size": CHUNK,
+            "max_req_input_len": 4000,
+            "max_running_requests": 4,
+            "internal_states": [state],
+        }
 
 
-def handler(model: Model) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self, status: int, body: str) -> None:
-            raw = body.encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(raw)))
+class Handler(BaseHTTPRequestHandler):
+    model: Model  # set by main
+
+    def answer(self, status: int, body: str) -> None:
+        raw = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def do_GET(self) -> None:
+        if self.path == "/ready":
+            self.answer(503 if self.model.fault == "never-ready" else 200, "")
+        elif self.path == "/server_info":
+            self.answer(200, json.dumps(self.model.info()))
+        elif self.path == "/metrics/":
+            self.answer(200, self.model.metrics())
+        else:
+            self.answer(404, "")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+        if self.path == "/flush_cache":
+            self.answer(self.model.flush(), "")
+        elif self.path in ("/pause_generation", "/continue_generation"):
+            if body.get("mode") == "retract":
+                self.model.pause()
+            self.answer(200, "{}")
+        elif self.model.fault == "refuses":
+            self.answer(400, '{"error": "input too long"}')
+        elif body["stream"]:
+            self.send_response(200)
             self.end_headers()
-            self.wfile.write(raw)
+            for told in self.model.generate(body):
+                self.wfile.write(f"data: {json.dumps(told)}\n\n".encode())
+            self.wfile.write(b"data: [DONE]\n\n")
+        else:
+            *_, told = self.model.generate(body)
+            self.answer(200, "<html>" if self.model.fault == "garbage" else json.dumps(told))
 
-        def do_GET(self) -> None:
-            if self.path == "/ready":
-                self.answer(503 if model.fault == "never-ready" else 200, "")
-            elif self.path == "/server_info":
-                self.answer(200, json.dumps(model.info()))
-            elif self.path == "/metrics/":
-                self.answer(200, model.metrics())
-            else:
-                self.answer(404, "")
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
-            if self.path == "/flush_cache":
-                self.answer(model.flush(), "")
-            elif model.fault == "refuses":
-                self.answer(400, '{"error": "input too long"}')
-            else:
-                answer = model.generate(body)
-                self.answer(200, answer if isinstance(answer, str) else json.dumps(answer))
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    return Handler
+    def log_message(self, *_: object) -> None:
+        return
 
 
 def main() -> None:
@@ -161,8 +247,6 @@ def main() -> None:
         sys.exit("the gate must enable metrics")
     here = os.environ.get("FAKE_ARM", "on")
     fault = os.environ.get("FAKE_FAULT", "") if here in (options.islands, "any") else ""
-    if options.islands == "on" and os.environ.get("ISLAND_MUTATE"):
-        fault = os.environ.get("FAKE_MUTATION", "diverge")
     if fault == "die-at-boot":
         print("loading\nValueError: --page-size 63: use a power of two\ncleaning up", flush=True)
         sys.exit(2)
@@ -173,7 +257,8 @@ def main() -> None:
         os.setsid()
         time.sleep(600)
     print(f"fake engine {os.getpid()}", flush=True)
-    ThreadingHTTPServer((options.host, options.port), handler(Model(options.islands == "on", fault))).serve_forever()
+    Handler.model = Model(options.islands == "on", fault)
+    ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
 
 
 if __name__ == "__main__":

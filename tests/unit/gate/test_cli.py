@@ -30,7 +30,7 @@ def test_everything_after_the_dashes_is_verbatim(tmp_path: Path) -> None:
     assert parsed.engine_args == ["--model-path", "/m", "--seed", "9", "--x=--"]
 
 
-@pytest.mark.parametrize("bad", [("--deadline", "0"), ("--island-decode-interval", "-1"), ("--profile", "deep"), ()])
+@pytest.mark.parametrize("bad", [("--deadline", "0"), ("--island-decode-interval", "-1"), ("--profile", "abyss"), ()])
 def test_bad_flags_exit_2(bad: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         options(*bad)
@@ -60,15 +60,14 @@ def test_a_report_that_cannot_be_written_exits_2(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("verdict", "self_test", "code"),
+    ("verdict", "reason", "code"),
     [
-        (Verdict.PASS, False, 0),
-        (Verdict.FAIL, False, 10),
-        (Verdict.INCONCLUSIVE, False, 11),
-        (Verdict.ERROR, False, 12),
-        (Verdict.FAIL, True, 0),
-        (Verdict.INCONCLUSIVE, True, 11),
-        (Verdict.ERROR, True, 12),
+        (Verdict.PASS, "Equal", 0),
+        (Verdict.FAIL, "FirstDivergence", 10),
+        (Verdict.INCONCLUSIVE, "Vacuous", 11),
+        (Verdict.ERROR, "EngineDied", 12),
+        (Verdict.INCONCLUSIVE, one_gate.SELF_TESTED, 0),
+        (Verdict.ERROR, "MutationMissed", 12),
     ],
 )
 def test_exit_codes(
@@ -76,16 +75,34 @@ def test_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     verdict: Verdict,
-    self_test: bool,
+    reason: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr(one_gate, "execute", lambda _: Summary(verdict, "Why", "because"))
-    flags = ["--self-test"] if self_test else []
-    assert cli.run(options(*flags, "--report", str(tmp_path), "--", "--model-path", "/m")) == code
-    out = capsys.readouterr().out
-    assert f"{verdict} Why: because" in out
-    assert ("caught" in out) == self_test
-    assert ("NOT caught" in out) == (self_test and code != 0)
+    monkeypatch.setattr(one_gate, "execute", lambda _: Summary(verdict, reason, "because"))
+    assert cli.run(options("--report", str(tmp_path), "--", "--model-path", "/m")) == code
+    assert f"{verdict} {reason}: because" in capsys.readouterr().out
+
+
+def test_the_self_test_prints_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = Summary(Verdict.INCONCLUSIVE, one_gate.SELF_TESTED, "because")
+    monkeypatch.setattr(one_gate, "execute", lambda _: summary)
+    rows = [
+        {
+            "mutation": "a",
+            "outcome": "caught",
+            "caught_by": "hit",
+            "how": "hit/0 differs at token 3",
+            "expected": "hit",
+        },
+        {"mutation": "long-name", "outcome": "harmless", "caught_by": "", "how": "", "expected": "it only frees less"},
+    ]
+    (tmp_path / "report.json").write_text(json.dumps({"mutations": rows}))
+    assert cli.run(options("--self-test", "--report", str(tmp_path), "--", "--model-path", "/m")) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-2] == "a          caught            hit: hit/0 differs at token 3"
+    assert out[-1] == "long-name  harmless          it only frees less"
 
 
 def test_json_is_the_summary(

@@ -14,7 +14,8 @@ from island_engine.gate.progress import Work
 def answer(**meta: Any) -> dict[str, Any]:
     known = {
         "cached_tokens": 64,
-        "output_token_logprobs": [[-0.1, 5, None], [-0.2, 6, None]],
+        "num_retractions": 2,
+        "prompt_tokens": 90,
         "output_top_logprobs": [[[-0.1, 5, None], [-0.6, 7, None]], [[-0.2, 6, None], [-0.2, 8, None]]],
     }
     return {"output_ids": [5, 6], "meta_info": {**known, **meta}}
@@ -24,7 +25,8 @@ def test_a_good_answer() -> None:
     parsed = parse_answer(answer(), 2)
     assert parsed.output == (5, 6)
     assert parsed.cached_tokens == 64
-    assert parsed.logprobs == (-0.1, -0.2)
+    assert parsed.top == (((-0.1, 5), (-0.6, 7)), ((-0.2, 6), (-0.2, 8)))
+    assert (parsed.prompt_tokens, parsed.retractions) == (90, 2)
     assert parsed.margins == (pytest.approx(0.5), 0.0)
 
 
@@ -45,7 +47,7 @@ def test_margins_are_unknown_rather_than_wrong() -> None:
         {"output_ids": [5, 6], "meta_info": {}},
         {"output_ids": [5, 6], "meta_info": {"cached_tokens": None}},
         {"output_ids": [5, 6], "meta_info": {"cached_tokens": -1}},
-        {"output_ids": [5, 6], "meta_info": {"cached_tokens": 0, "output_token_logprobs": [[]]}},
+        {"output_ids": [5, 6], "meta_info": {"cached_tokens": 0, "output_top_logprobs": [[[]]]}},
         {"output_ids": [5, 6], "meta_info": []},
     ],
 )
@@ -63,8 +65,12 @@ island_published_total{phase="decode",tp_rank="0"} 1e1
 island_enabled 1.0
 island_broken x
 sglang:num_running_reqs{model_name="island_x"} 7.0
+sglang:swa_used_tokens{tp_rank="0"} 128.0
+sglang:kv_evictable_tokens 640.0
 """
-    assert parse_metrics(page) == {
+    seen = parse_metrics(page)
+    assert seen.pools == {"swa_used": 128, "full_cached": 640}
+    assert seen.islands == {
         "island_published_total{phase=prefill}": 7.0,
         "island_published_total{phase=decode}": 10.0,
         "island_enabled": 1.0,

@@ -8,35 +8,38 @@ from typing import Any
 
 import pytest
 
-from island_engine.gate.compare import (
-    ARMS,
+from island_engine.gate.compare import ARMS, OFF_A, OFF_B, ON, Recording, Rules, Serve, explain, pair
+from island_engine.gate.judge import (
     DECODE_ISLANDS,
     MUST_HAPPEN,
-    OFF_A,
-    OFF_B,
-    ON,
     PREFILL_ISLANDS,
+    RUNNING_HITS,
     TOMBSTONE_HITS,
     TOMBSTONED,
     VIOLATIONS,
-    Recording,
-    Serve,
-    explain,
     judge,
-    pair,
 )
-from island_engine.gate.probes import CLASSES, PROFILES, Geometry, Probe, plan
+from island_engine.gate.plan import plan
+from island_engine.gate.probes import CLASSES, PROFILES, TIMED, Geometry, Probe
 from island_engine.gate.report import Verdict
 
 GEOMETRY = Geometry(16, 4, 32, 8, 4_096, 1_024, 4_000, 512)
-PLAN = plan(GEOMETRY, PROFILES["quick"], 0)
-GROWN = {PREFILL_ISLANDS: 3.0, DECODE_ISLANDS: 2.0, TOMBSTONE_HITS: 1.0, TOMBSTONED: 64.0, VIOLATIONS: 0.0}
+PLAN = plan(GEOMETRY, PROFILES["quick"], 0, ["a prompt of mine"])
+GROWN = {
+    PREFILL_ISLANDS: 3.0,
+    DECODE_ISLANDS: 2.0,
+    TOMBSTONE_HITS: 1.0,
+    TOMBSTONED: 64.0,
+    RUNNING_HITS: 32.0,
+    VIOLATIONS: 0.0,
+}
 
 
 def serve(arm: str, probe: Probe) -> Serve:
     output = tuple(zlib.crc32(f"{probe.name} {i}".encode()) % 512 for i in range(probe.new_tokens))
-    cached = 32 if probe.expect == "hit" else 0
-    return Serve(arm, probe, len(probe.tokens), f"hash of {probe.name}", output, cached, (0.5,) * len(output))
+    cached = 32 if probe.expect == "hit" or probe.reads else 0
+    top = tuple(((-0.25, token), (-0.75, token + 1)) for token in output)
+    return Serve(arm, probe, len(probe.tokens), f"hash of {probe.name}", output, cached, top, retractions=1)
 
 
 def good() -> Recording:
@@ -67,6 +70,7 @@ def test_a_good_recording_passes() -> None:
     conclusion = judge(PLAN, good())
     assert (conclusion.verdict, conclusion.reason) == (Verdict.PASS, "Equal")
     assert sum(c.compared for c in conclusion.classes) == len(PLAN)
+    assert "running, concurrent, pressure" in conclusion.message
     assert sum(c.tokens for c in conclusion.classes) == sum(p.new_tokens for p in PLAN)
     assert conclusion.divergence is None
 
@@ -119,6 +123,66 @@ def test_unequal_depths_are_reported_apart_and_never_compared() -> None:
     assert conclusion.verdict is Verdict.PASS  # the class is not empty: hit/0 and hit/2 were compared
     hit = next(c for c in conclusion.classes if c.name == "hit")
     assert hit.unpaired == (("hit/1", "cached_tokens 32 in off-A and 28 in on"),)
+
+
+def depth(seen: Recording, depth: int, answers: list[Serve]) -> Recording:
+    """The readers of `on` found `depth` tokens, where off-A and off-B found other ones."""
+    seen.serves[ON][:] = [replace(s, cached_tokens=depth) if s.probe.reads else s for s in seen.serves[ON]]  # type: ignore[index]
+    return replace(seen, references={"running/0": answers})
+
+
+def test_who_reads_a_running_request_is_compared_at_its_own_depth() -> None:
+    reader = next(s for s in good().serves[OFF_B] if s.probe.reads)
+    at, other = replace(reader, cached_tokens=44), flipped(reader.output, 2)
+    assert judge(PLAN, depth(good(), 44, [at])).verdict is Verdict.PASS
+    failed = judge(PLAN, depth(good(), 44, [replace(at, output=other)] * 2))
+    assert (failed.verdict, failed.divergence and failed.divergence.probe) == (Verdict.FAIL, "running/0")
+    assert judge(PLAN, depth(good(), 44, [replace(at, output=other), at])).reason == "Nondeterminism"
+    assert judge(PLAN, depth(good(), 44, [])).reason == "Unpaired"
+    assert judge(PLAN, depth(good(), 44, [replace(at, cached_tokens=40)])).reason == "Unpaired"
+
+
+def test_the_last_bit_counts_only_if_it_is_asked_for() -> None:
+    top = list(good().serves[ON][0].top)
+    top[3] = ((-0.25000001, 5), top[3][1])
+    seen = changed(ON, "cold/0", top=tuple(top))
+    assert judge(PLAN, seen).verdict is Verdict.PASS
+    conclusion = judge(PLAN, seen, Rules(strict=True))
+    assert conclusion.verdict is Verdict.FAIL
+    assert conclusion.divergence is not None
+    assert (conclusion.divergence.kind, conclusion.divergence.index) == ("logprob", 3)
+    assert "the same token, other logprobs" in conclusion.message
+    timed = changed(ON, "concurrent/0", top=tuple(top))
+    assert judge(PLAN, timed, Rules(strict=True)).verdict is Verdict.PASS
+    assert judge(PLAN, timed, Rules(strict=True, exact=True)).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("name", [p.name for p in PLAN if p.cls in TIMED])
+def test_where_answers_depend_on_the_batch_timing_is_no_verdict(name: str) -> None:
+    other = flipped(output_of(name), 0)
+    for arm in (ON, OFF_B):
+        conclusion = judge(PLAN, changed(arm, name, output=other), Rules(invariant=False))
+        assert conclusion.verdict is Verdict.PASS
+        assert "served but not compared" in conclusion.message
+
+
+def test_what_follows_another_depth_is_not_compared_where_shapes_matter() -> None:
+    seen = changed(ON, "extension/turn1", cached_tokens=28)
+    seen.serves[ON][:] = [  # type: ignore[index]
+        replace(s, output=flipped(s.output, 0)) if s.probe.name == "extension/turn2" else s for s in seen.serves[ON]
+    ]
+    assert judge(PLAN, seen).verdict is Verdict.FAIL
+    apart = judge(PLAN, seen, Rules(invariant=False))
+    assert (apart.verdict, apart.reason) == (Verdict.INCONCLUSIVE, "Unpaired")  # the class has no other hit
+
+
+def test_too_few_retractions_are_vacuous() -> None:
+    seen = good()
+    for arm in ARMS:
+        seen.serves[arm][:] = [replace(s, retractions=0) for s in seen.serves[arm]]  # type: ignore[index]
+    conclusion = judge(PLAN, seen)
+    assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Vacuous")
+    assert "--max-running-requests" in conclusion.message
 
 
 def test_unequal_depths_may_not_empty_a_class() -> None:
@@ -230,7 +294,12 @@ def test_a_shorter_answer_differs_where_it_ends() -> None:
 )
 def test_distance_to_the_frontier(length: int, cached: int, index: int, distance: int) -> None:
     probe = Probe("cold", "x", "cold", (1,) * length, 12)
-    answer = Serve(OFF_A, probe, length, "", tuple(range(12)), cached, (0.25,) * 12)
-    found = explain(answer, replace(answer, output=flipped(answer.output, index)), index, GEOMETRY)
+    answer = Serve(OFF_A, probe, length, "", tuple(range(12)), cached, (((-0.25, 1), (-0.5, 2)),) * 12)
+    other = replace(answer, output=flipped(answer.output, index), batch=3)
+    found = explain(answer, other, pair(answer, other), GEOMETRY)
+    assert (found.margin_on, found.batch, found.page_offset) == (0.25, 3, (length + index) % 4)
+    assert found.island_distance is not None
+    assert found.frontier_distance is not None
+    assert 0 <= found.island_distance <= found.frontier_distance
     assert found.frontier_distance == distance
     assert (found.expected, found.got, found.margin) == (index, index + 1, 0.25)

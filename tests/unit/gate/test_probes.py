@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from island_engine.gate.outcome import Conclude
+from island_engine.gate.plan import plan
 from island_engine.gate.probes import (
     CLASSES,
     PROFILES,
@@ -18,7 +19,6 @@ from island_engine.gate.probes import (
     frontier,
     generation_length,
     longest,
-    plan,
 )
 
 TINY = Geometry(128, 64, 512, 128, 19_968, 2_944, 16_378, 512)  # the demo's engine
@@ -37,7 +37,7 @@ def geometries(draw: st.DrawFn) -> Geometry:
 def test_every_plan_is_well_formed(geometry: Geometry, profile: str, seed: int) -> None:
     probes = plan(geometry, PROFILES[profile], seed)
     assert len({p.name for p in probes}) == len(probes)
-    assert tuple(dict.fromkeys(p.cls for p in probes)) == CLASSES
+    assert tuple(dict.fromkeys(p.cls for p in probes)) == CLASSES[:-1]  # nobody gave texts
     order = [CLASSES.index(p.cls) for p in probes]
     assert order == sorted(order)  # contiguous: the cache is flushed between classes
     earlier: set[str] = set()
@@ -50,13 +50,21 @@ def test_every_plan_is_well_formed(geometry: Geometry, profile: str, seed: int) 
         earlier.add(probe.name)
 
 
+def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
 @given(geometries(), st.integers(0, 3))
 def test_a_hit_is_only_expected_of_what_was_served_in_its_class(geometry: Geometry, seed: int) -> None:
     served: dict[str, list[tuple[int, ...]]] = {}
     for probe in plan(geometry, PROFILES["quick"], seed):
         known = served.setdefault(probe.cls, [])
         if probe.expect == "hit":
-            assert probe.tokens in known or probe.follows is not None
+            assert (
+                probe.follows is not None
+                or any(common(probe.tokens, k) > geometry.chunk for k in known)
+                or probe.tokens in known
+            )
         known.append(probe.tokens)
 
 
@@ -80,7 +88,7 @@ def test_the_long_generation_ends_within_a_window_of_its_last_island(geometry: G
 def test_the_standard_profile_reaches_9000_tokens_beyond_the_prompt() -> None:
     geometry = Geometry(1_024, 64, 16_384, 4_096, 980_000, 166_592, 262_144, 262_144)
     assert generation_length(geometry, PROFILES["standard"]) >= 9_000
-    assert generation_length(geometry, PROFILES["quick"]) > 4 * 4_096
+    assert generation_length(geometry, PROFILES["quick"]) > 2 * 4_096
 
 
 def test_boundary_lengths_of_the_demo_engine() -> None:

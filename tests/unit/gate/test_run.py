@@ -17,6 +17,7 @@ import pytest
 
 from island_engine.gate import run
 from island_engine.gate.report import Verdict, parse_termination
+from island_engine.islands.mutations import Mutation
 
 if TYPE_CHECKING:
     from .conftest import FakeGate
@@ -56,9 +57,11 @@ def test_equal_engines_pass(gate: FakeGate) -> None:
     assert [arm["islands"] for arm in report["arms"]] == [False, True, False]
     assert all(c["compared"] and not c["unpaired"] for c in report["classes"])
     assert summary.probes == sum(c["compared"] for c in report["classes"])
+    assert [c["name"] for c in report["times"]["classes"]] == ["running", "concurrent", "pressure"]
     assert parse_termination((gate.report_dir.parent / "termination-log").read_text()) == summary
     lines = (gate.report_dir / "serves.jsonl").read_text().splitlines()
-    assert len(lines) == 3 * summary.probes
+    timed = sum(c["compared"] for c in report["times"]["classes"])
+    assert len(lines) == 3 * (summary.probes + timed) + 2  # what a reader is compared with, and its prime
     assert {json.loads(line)["arm"] for line in lines} == {"off-A", "on", "off-B"}
     assert not any(alive(pid) for pid in engines(gate.report_dir))
 
@@ -110,7 +113,8 @@ def test_a_divergence_fails_and_is_explained(gate: FakeGate) -> None:
         ("die-while-serving", "on", Verdict.ERROR, "EngineDied", "RuntimeError: CUDA error: an illegal memory access"),
         ("port-taken", "any", Verdict.ERROR, "PortTaken", "address already in use"),
         ("garbage", "on", Verdict.ERROR, "BadAnswer", "/generate of arm on answered no JSON"),
-        ("short", "on", Verdict.ERROR, "BadAnswer", "23 tokens instead of 24"),
+        ("short", "on", Verdict.ERROR, "BadAnswer", "15 tokens instead of 16"),
+        ("unpressed", "on", Verdict.INCONCLUSIVE, "Vacuous", "retracted in class pressure of on"),
         ("refuses", "any", Verdict.ERROR, "BadAnswer", "answered 400"),
         ("bad-info", "any", Verdict.ERROR, "BadAnswer", "/server_info lacks"),
     ],
@@ -164,12 +168,38 @@ def test_a_missing_model_is_said_before_anything_boots(gate: FakeGate) -> None:
     assert not list(gate.report_dir.glob("engine-*.log"))
 
 
-def test_the_self_test_must_go_red(gate: FakeGate, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gate.run(self_test=True).verdict is Verdict.FAIL
-    monkeypatch.setenv("FAKE_MUTATION", "harmless")
-    missed = gate.run(self_test=True)
-    assert (missed.verdict, missed.reason) == (Verdict.ERROR, "MutationMissed")
-    assert gate.report()["summary"]["verdict"] == "ERROR"
+@pytest.mark.parametrize(
+    ("broken", "proved", "outcomes", "reason"),
+    [
+        ("diverge", "", ["caught", "harmless"], "SelfTestPassed"),
+        ("die-while-serving", "", ["caught", "harmless"], "SelfTestPassed"),  # and booted again
+        ("violation", "", ["caught", "harmless"], "SelfTestPassed"),
+        ("", "", ["MISSED", "harmless"], "MutationMissed"),
+        ("silent-fault", "", ["NEVER FIRED", "harmless"], "MutationMissed"),
+        ("diverge", "diverge", ["caught", "NOT HARMLESS"], "MutationMissed"),
+    ],
+)
+def test_every_planted_fault_must_be_seen(
+    gate: FakeGate,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    proved: str,
+    outcomes: list[str],
+    reason: str,
+) -> None:
+    table = {
+        "one": Mutation("one", "a fault", caught_by="cold" if broken == "die-while-serving" else "hit"),
+        "other": Mutation("other", "no fault", harmless="it changes no byte"),
+    }
+    monkeypatch.setattr("island_engine.gate.selftest.TABLE", table)
+    monkeypatch.setenv("FAKE_MUTATIONS", f"one={broken},other={proved}")
+    summary = gate.run(self_test=True)
+    assert summary.reason == reason, summary.message
+    assert summary.verdict is (Verdict.INCONCLUSIVE if reason == "SelfTestPassed" else Verdict.ERROR)
+    report = gate.report()
+    jsonschema.validate(report, SCHEMA)
+    assert [row["outcome"] for row in report["mutations"]] == outcomes
+    assert not any(alive(pid) for pid in engines(gate.report_dir))
 
 
 def test_an_unwritable_report_is_no_pass(gate: FakeGate, monkeypatch: pytest.MonkeyPatch) -> None:

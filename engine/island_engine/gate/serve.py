@@ -1,0 +1,147 @@
+"""Serves probes to one engine, one after the other or a scene at a time, and records what came back."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+from island_engine.gate.compare import Serve
+from island_engine.gate.probes import Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from island_engine.gate.arms import Engine
+    from island_engine.gate.client import Answer
+
+Tokens = tuple[int, ...]
+
+
+class Witness(Protocol):
+    """Who writes down what was served."""
+
+    def served(self, serve: Serve, answer: Answer, seconds: float) -> None:
+        """One answer came."""
+
+
+class Server:
+    """Puts questions to one engine."""
+
+    def __init__(self, engine: Engine, witness: Witness) -> None:
+        self.engine = engine
+        self.witness = witness
+        self.transcripts: dict[str, Tokens] = {}  # probe -> its input and output
+
+    async def serve(self, probes: Sequence[Probe], stop: Callable[[Serve], bool]) -> bool:
+        """Serve them in order, scenes at once, until `stop` says of an answer that nothing more is to be learnt."""
+        for scene in scenes(probes):
+            for serve in await self._scene(scene):
+                if stop(serve):
+                    return True
+        return False
+
+    async def reference(self, writer: Probe, reader: Probe, depth: int) -> Serve | None:
+        """The answer to `reader` with exactly `depth` tokens of `writer`'s input and output in the cache.
+
+        SGLang publishes all but the last token of a finished request, so a generation that ends one token behind the
+        depth leaves just that. None when the depth lies within the prompt.
+        """
+        new = depth - len(writer.tokens) + 1
+        if new <= 0:
+            return None
+        await self.engine.alive(self.engine.client.flush())
+        prime = Probe(writer.cls, f"{writer.name}/to-{depth}", "cold", writer.tokens, new)
+        await self._one(prime, writer.tokens, 1)
+        tokens = self.transcripts[writer.name][: len(writer.tokens) + reader.after] + reader.tokens
+        again = Probe(reader.cls, f"{reader.name}/at-{depth}", "hit", reader.tokens, reader.new_tokens)
+        return await self._one(again, tokens, 1)
+
+    async def _scene(self, probes: list[Probe]) -> list[Serve]:
+        if len(probes) == 1:
+            tokens = self.transcripts.get(probes[0].follows or "", ()) + probes[0].tokens
+            return [await self._one(probes[0], tokens, 1)]
+        lead = _Lead(self.engine, probes[0])
+        tasks = [asyncio.create_task(self._together(probe, lead, len(probes))) for probe in probes]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _together(self, probe: Probe, lead: _Lead, batch: int) -> Serve:
+        if probe is lead.probe:
+            try:
+                return await self._one(probe, probe.tokens, batch, lead)
+            finally:
+                lead.end()
+        await lead.reached(probe.after)
+        read = lead.probe.tokens + lead.output[: probe.after] if probe.reads else ()
+        return await self._one(probe, read + probe.tokens, batch)
+
+    async def _one(self, probe: Probe, tokens: Tokens, batch: int, lead: _Lead | None = None) -> Serve:
+        started = time.monotonic()
+        answer = await self.engine.alive(
+            self.engine.client.generate(tokens, probe.new_tokens, probe.text, lead.heard if lead else None)
+        )
+        asked = probe.text or ",".join(map(str, tokens))
+        serve = Serve(
+            arm=self.engine.arm.name,
+            probe=probe,
+            input_length=len(tokens) or answer.prompt_tokens,
+            input_hash=hashlib.sha256(asked.encode()).hexdigest(),
+            output=answer.output,
+            cached_tokens=answer.cached_tokens,
+            top=answer.top,
+            retractions=answer.retractions,
+            batch=batch,
+        )
+        self.transcripts[probe.name] = tokens + answer.output
+        self.witness.served(serve, answer, time.monotonic() - started)
+        return serve
+
+
+class _Lead:
+    """The first request of a scene: the others wait for its tokens, and its progress sets off the retractions."""
+
+    def __init__(self, engine: Engine, probe: Probe) -> None:
+        self.engine = engine
+        self.probe = probe
+        self.output: Tokens = ()
+        self.rounds = 0
+        self.waiting: list[tuple[int, asyncio.Event]] = []
+        self.ended = False
+
+    async def heard(self, output: Tokens) -> None:
+        """Called with everything that it has generated so far."""
+        self.output = output
+        self._tell()
+        if self.rounds < self.probe.rounds and len(output) >= self.probe.every * (self.rounds + 1):
+            self.rounds += 1
+            await self.engine.client.retract_all()
+
+    def end(self) -> None:
+        """It has ended, well or not: nobody need wait any more."""
+        self.ended = True
+        self._tell()
+
+    async def reached(self, tokens: int) -> None:
+        """Wait until it has generated that many, or has ended."""
+        come = asyncio.Event()
+        self.waiting.append((tokens, come))
+        self._tell()
+        await come.wait()
+
+    def _tell(self) -> None:
+        for tokens, come in self.waiting:
+            if self.ended or len(self.output) >= tokens:
+                come.set()
+
+
+def scenes(probes: Sequence[Probe]) -> Iterator[list[Probe]]:
+    """Neighbours of one scene together, others alone."""
+    for _, group in groupby(enumerate(probes), key=lambda at: at[1].scene or at[0]):
+        yield [probe for _, probe in group]
