@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PREFIX = "radix-islands.dev/"  # of the annotations that are verbs
 DEFAULT_STEPS = ((1, 0),)  # one pod, no pause
+WATCH = "1h"  # of an object that a CRD of the release before has defaulted
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def read(parent: Object) -> Intent:
         checks=_checks(rollout.get("checks") or {}),
         deadline=seconds(rollout["deadline"]),
         auto_rollback=bool(rollout["autoRollback"]),
-        watch=seconds(rollout["watch"]),
+        watch=seconds(rollout.get("watch") or WATCH),
         history_limit=int(rollout["historyLimit"]),
         gated=bool(gate["enabled"]),
         gate_deadline=seconds(gate["deadline"]),

@@ -109,13 +109,14 @@ def test_at_the_edge_of_every_field(control_plane: ControlPlane) -> None:
     for obj in let_in.values():
         readable(obj)
     refused = {(path, value) for name, path, value, legal in tried if legal and name not in let_in}
-    # A rule refuses these, not a bound: no source, a pool of one token, one half.
+    # A rule refuses these, not a bound: no source, a pool of one token, one half, halves of one unified pool.
     assert refused == {
         ("model/source/pvc", None),
         ("partition/islands/maxTotalTokens", 1),
         ("partition/stock/maxTotalTokens", 1),
         ("partition/islands", None),
         ("partition/stock", None),
+        ("partition/mode", "unified"),
     }
     assert [edge for edge in tried if not edge[3] and edge[0] in let_in] == []
     assert len(let_in) >= 60

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.world import REVISION, World, inference_service, spec
+from support.world import REVISION, World, inference_service, spec, told
 
 from island_operator.cluster.kinds import WATCHED
 from island_operator.core import manifests
@@ -61,8 +61,10 @@ def test_row_25_secrets_are_neither_watched_nor_readable():
     assert "secrets" not in CHART
 
 
-def test_row_27_a_status_of_the_release_before_is_understood():
-    """0.1.0 knew no verbs, no checks, no cap in the pair: a rollout that it began goes on."""
+def test_row_27_a_status_and_a_spec_of_the_release_before_are_understood():
+    """0.1.0 knew no verbs, no checks, no watch, no cap in the pair: a rollout that it began goes on, and the kill
+    switch works, also where the operator was upgraded before the CRD.
+    """
     world = World(islands__enabled=True).settle()
     world.edit(engine__image="good:2")
     world.until("Canary")
@@ -73,9 +75,14 @@ def test_row_27_a_status_of_the_release_before_is_understood():
         world.status.pop(new, None)
     world.status["run"].pop("checks")
     world.status["islands"].pop("maxRunningRequests")
+    for new in ("watch", "checks"):
+        world.parent["spec"]["rollout"].pop(new)
     world.settle()
     assert world.condition("Ready")["status"] == "True"
     assert {p["spec"]["containers"][0]["image"] for p in world.pods()} == {"good:2"}
+    world.edit(islands__enabled=False)
+    world.settle()
+    assert {told(p)[0] for p in world.pods()} == {"off"}
 
 
 @pytest.mark.parametrize("change", [{"engine__image": "good:2"}, {"islands__enabled": True}, {"engine__port": 8000}])
