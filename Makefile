@@ -80,7 +80,9 @@ demo: root venv venv-engine ## The main job, end to end, on real parts
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
 BENCHES := hold admission reuse overhead conservation arms best serving
-MEASURED := $(shell find engine/island_engine/islands engine/island_engine/bench engine/island_engine/paced -name '*.py') engine/island_engine/plugin.py
+SHOWN := $(addprefix engine/island_engine/bench/,cli.py report.py plot.py readme.py)
+MEASURED := $(filter-out $(SHOWN),$(shell find engine/island_engine/islands engine/island_engine/bench engine/island_engine/paced -name '*.py') \
+  engine/island_engine/plugin.py)
 build/bench/serving.json: FLAGS = --model-path build/tiny-gemma --pool 0.15 19968 --num-prompts 24 --input-len 512 --output-len 128 \
   -- --dtype float32 --page-size 64 --chunked-prefill-size 512
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ratio", type=float, nargs="+", default=[0.17, 0.10, 0.05], metavar="R", help="SWA pool over full pool"
     )
     parser.add_argument(
-        "--steps", type=geometry.positive, default=6000, metavar="N", help="scheduler steps of a burst (default 6000)"
+        "--steps", type=geometry.positive, default=3000, metavar="N", help="scheduler steps of a burst (default 3000)"
     )
     parser.add_argument(
         "--requests", type=geometry.positive, default=170, metavar="N", help="requests in a burst (default 170)"
@@ -129,8 +129,12 @@ def plot(result: dict[str, Any], path: Path) -> None:
     """Sustained requests per ratio, retractions written into the bars."""
     size, arms = result["geometry"], list(result["arms"])
     ratios = [name for name, ratio in size["cases"].items() if name == f"{ratio:.2f}"]
+    title = "How many requests the SWA pool keeps running"
+    if {"stock", "islands"} <= set(arms):
+        ours, stock = (result["arms"][arm][ratios[0]]["sustained"] for arm in ("islands", "stock"))
+        title = f"At r {ratios[0]}, {ours:.0f} requests keep running with islands, {stock:.0f} in stock"
     made, axes = look.figure(
-        "How many requests the SWA pool keeps running",
+        title,
         f"Burst of {size['requests']} requests ({size['prompt']:,} in, {size['output']:,} out), {size['tokens']:,} "
         "tokens at SWA ratio r; mean of the second half of the run.\nSGLang 0.5.23's admission, pools and retraction "
         "in process, no model, overlap scheduling. Full pool large: SWA binds.",
@@ -144,7 +148,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
             for cell in cells
         ]
         look.bars(one, arms, [cell["sustained"] for cell in cells], labels, room=0.75)
-        one.axvline(cells[0]["bound"], color=look.INK, linewidth=1, linestyle=(0, (4, 3)))
+        one.axvline(cells[0]["bound"], color=look.INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
         one.set_xlabel(f"running requests at r {ratio}", color=look.QUIET, fontsize=9)
         if one is not (axes if len(ratios) == 1 else axes[0]):
             one.set_yticklabels([])

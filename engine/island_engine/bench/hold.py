@@ -128,7 +128,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     )
     for one, shown in zip([axes] if len(panels) == 1 else axes, panels, strict=True):
         look.bars(one, list(shown), list(shown.values()), [report.number(value) for value in shown.values()], room=0.3)
-        one.axvline(need, color=look.INK, linewidth=1, linestyle=(0, (4, 3)))
+        one.axvline(need, color=look.INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
         one.set_xlabel("SWA tokens per running request, mean", color=look.QUIET, fontsize=9)
     look.save(
         made,

@@ -33,7 +33,8 @@ def figure(
 def bars(axes: Any, arms: list[str], values: list[float], labels: list[str], *, room: float = 0.18) -> None:
     """One horizontal bar per arm, first arm on top, its label at its end; `room` for it: part of the longest bar."""
     drawn = axes.barh([ARMS[arm].label for arm in arms], values, color=[ARMS[arm].color for arm in arms], height=0.62)
-    axes.bar_label(drawn, labels=labels, padding=5, fontsize=9.5, color=INK)
+    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # a line that crosses a label stays behind it
+    axes.bar_label(drawn, labels=labels, padding=5, fontsize=9.5, color=INK, bbox=clear)
     axes.invert_yaxis()
     axes.set_xlim(0, (max(values) or 1) * (1 + room))
     axes.grid(axis="x", color=GRID, linewidth=0.8)
