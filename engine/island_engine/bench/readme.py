@@ -60,7 +60,8 @@ def _in_process(results: Results) -> str:
             rows.append([what, *(cell(arms[arm]) if arm in arms else "" for arm in COLUMNS)])
 
     n = report.number
-    row("SWA tokens pinned a request, mean / max", "hold", lambda one: f"{n(one['hold_mean'])} / {n(one['hold_max'])}")
+    for where, key in (("where the SWA pool binds", "hold"), ("in a roomy pool", "roomy")):
+        row(f"SWA tokens pinned a request {where}, mean / max", "hold", _mean_and_max(key))
     for name, ratio in results.get("admission", {}).get("geometry", {}).get("cases", {}).items():
         if name == f"{ratio:.2f}":
             row(f"burst, r {name}: running, sustained", "admission", lambda one: n(one["sustained"]), name)
@@ -77,6 +78,10 @@ def _in_process(results: Results) -> str:
     row("insert / match / evict, us", "overhead", lambda one: " / ".join(n(one[key]) for key in operations))
     head = ["SGLang's own code in process, no model", *(report.ARMS[arm].label for arm in COLUMNS)]
     return _table(head, rows) + "\n\n" + BASELINES if rows else ""
+
+
+def _mean_and_max(key: str) -> Callable[[dict[str, Any]], str]:
+    return lambda one: " / ".join(report.number(one[f"{key}_{which}"]) for which in ("mean", "max"))
 
 
 def _lost(case: dict[str, Any]) -> str:

@@ -30,7 +30,10 @@ def test_every_result_in_the_repository_is_one() -> None:
 
 
 def hold(**arms: float) -> dict[str, Any]:
-    values = {arm: {"hold_mean": mean, "hold_max": mean + 32, "evictable_dead": 0} for arm, mean in arms.items()}
+    values = {
+        arm: {"hold_mean": mean, "hold_max": mean + 32, "roomy_mean": mean, "roomy_max": mean, "evictable_dead": 0}
+        for arm, mean in arms.items()
+    }
     return report.result("hold", {}, values)
 
 
