@@ -18,7 +18,7 @@ def load() -> None:
 
     from island_engine import guards, paced, startup
     from island_engine.platform import activate
-    from island_engine.touchpoints import CONFIG, PROCESSES, SCHEDULER
+    from island_engine.touchpoints import CONFIG, EXACT, PROCESSES, SCHEDULER
 
     try:
         guards.check_version()
@@ -32,9 +32,10 @@ def load() -> None:
     register_radix_cache_backend(startup.BACKENDS["lazy"], lazy_cache)
     if activate() is not None:
         os.environ.setdefault("SGLANG_EXTERNAL_MODEL_PACKAGE", "island_engine.platform.models")  # not all models: 1.5 s
-        from island_engine.platform import attention, gemma4_text, processes
+        from island_engine.platform import attention, exact, gemma4_text, processes
 
         attention.register()
+        HookRegistry.register(EXACT.target, exact.enable, HookType.REPLACE)
         HookRegistry.register(CONFIG.target, gemma4_text.split_shapes, HookType.AFTER)
         HookRegistry.register(PROCESSES.target, processes.fork, HookType.AFTER)
     if paced.PROFILE in os.environ:  # started with --pace

@@ -64,6 +64,12 @@ DRAIN = Touch(
     "SIGTERM: accepts while it ends",
 )
 PROCESSES = Touch("_set_envs_and_config", "entrypoints/engine.py", 1878, "how processes start: fork on a CPU")
+EXACT = Touch(
+    "ModelRunner.maybe_enable_batch_invariant_mode",
+    "model_executor/model_runner.py",
+    842,
+    "--enable-deterministic-inference on a CPU: fixed tiles instead of Triton kernels",
+)
 CONFIG = Touch("HfModelConfigParser.parse", "utils/hf_transformers/config.py", 217, "text-only Gemma 4: both shapes")
 
 # Replaced where steps are paced instead of computed (island_engine.paced, bench arms and best); nowhere else.
@@ -104,7 +110,7 @@ PACED = (
     SEND,
     RETRACT,
 )
-HOOKED = (STEP_RESULT, BUDGET, ADMISSION, MAKE_ROOM, RETRACTION, SCHEDULER, DRAIN, PROCESSES, CONFIG, *PACED)
+HOOKED = (STEP_RESULT, BUDGET, ADMISSION, MAKE_ROOM, RETRACTION, SCHEDULER, DRAIN, PROCESSES, EXACT, CONFIG, *PACED)
 
 # Overridden or called.
 USED = (
@@ -130,6 +136,8 @@ USED = (
     Touch("create_unified_radix_cache", _REGISTRY, 149, "builds the cache of a class that we name"),
     Touch("register_radix_cache_backend", _REGISTRY, 58, "makes --radix-cache-backend islands and lazy known"),
     Touch("register_attention_backend", "layers/attention/attention_registry.py", 47, "attention of the CPU platform"),
+    Touch("UnquantizedLinearMethod.apply", "layers/quantization/unquant.py", 572, "exact mode on a CPU: by tiles"),
+    Touch("LogitsProcessor._compute_lm_head", "layers/logits_processor.py", 1144, "exact mode on a CPU: by tiles"),
     Touch("SRTPlatform", "platforms/interface.py", 76, "the base of the CPU platform"),
     Touch("set_prometheus_multiproc_dir", "utils/common.py", 2825, "before it nobody may import prometheus_client"),
     Touch("prepare_server_args", "server_args.py", 668, "SGLang's own flags"),

@@ -2,118 +2,189 @@
 
 `req_to_token` stores full-pool slots. A sliding-window layer lives in another, smaller buffer, so its slots go through
 the pool's full->SWA map first; SGLang's in-tree torch_native backend does not do that (torch_native_backend.py:139).
+
+Every query of a window layer and of a decode step is a problem of its own, [1 query x its keys], and all of them are
+one call of SDPA: a kernel call costs more than the arithmetic of a small model. Only the full layers of a prefill chunk
+are computed as one [queries x keys] problem, because there the keys are many; exact mode takes them apart too, because
+in a shared problem the bits of a row depend on the rows beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as functional
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
-from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 from island_engine.platform import BACKEND
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# SDPA's CPU kernel sums over keys in blocks of 512. Exact mode pads keys to whole blocks and masks them, so that a
+# query gets the same bits however many keys of others it is padded to: a block that is masked whole changes nothing.
+EXACT_BLOCK, BLOCK = 512, 64
+
 
 @dataclass(frozen=True)
-class Row:
-    """One request of a batch: where its queries start, and the KV slots of its tokens in both pools."""
+class Problems:
+    """One call of SDPA: `count` problems over `keys` keys each, which start `stride` slots after one another."""
 
-    start: int
-    queries: int
-    length: int  # committed tokens and the queries
-    full: torch.Tensor  # [length] int64
-    swa: torch.Tensor  # [length] int64
+    rows: slice | torch.Tensor  # of the batch's queries
+    slots: torch.Tensor  # [n] int64, in the pool of the layers that this is for
+    count: int
+    keys: int
+    stride: int  # keys: side by side; 1: windows that slide; 0: all the same
+    mask: torch.Tensor | None  # bool, broadcast to [count, heads, queries, keys]; None: every query sees every key
 
 
 class SdpaBackend(AttentionBackend):
-    """Prefill and decode, one request at a time. fp32 output equals Hugging Face greedy token for token."""
+    """Prefill and decode. fp32 output equals Hugging Face greedy token for token."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__()
+        from sglang.srt.runtime_context import get_exec
+
+        check(runner.model)
         self.device = runner.device
+        self.exact = bool(get_exec().deterministic.enable_deterministic_inference)
+        self.block = EXACT_BLOCK if self.exact else BLOCK
         self.req_to_token_pool = runner.req_to_token_pool  # core reads the pools off the backend by these names
         self.token_to_kv_pool = runner.token_to_kv_pool
-        self.rows: list[Row] = []
+        self.batch: Any = None
+        self.planned: dict[tuple[int | None, bool], list[Problems]] = {}
 
     def support_triton(self) -> bool:
         """No triton kernel may be launched."""
         return False
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Look up the slots of the batch once for all layers."""
-        self.rows = []
-        if forward_batch.forward_mode.is_idle():
-            return
-        lengths = forward_batch.seq_lens.tolist()
-        decode = forward_batch.forward_mode.is_decode()
-        queries = [1] * len(lengths) if decode else forward_batch.extend_seq_lens.tolist()
-        start = 0
-        for slot, count, length in zip(forward_batch.req_pool_indices.tolist(), queries, lengths, strict=True):
-            full = self.req_to_token_pool.req_to_token[slot, :length].to(torch.int64)
-            swa = self.token_to_kv_pool.translate_loc_from_full_to_swa(full).to(torch.int64) if self._hybrid else full
-            self.rows.append(Row(start, count, length, full, swa))
-            start += count
+        """A new batch: what its layers have in common is worked out by the first layer of each kind."""
+        self.batch, self.planned = forward_batch, {}
 
     def forward_extend(
-        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True, **more: Any
     ) -> torch.Tensor:
         """Attention of a prefill chunk. q: [tokens, heads * dim]."""
-        return self._run(q, k, v, layer, forward_batch, save_kv_cache)
+        return self._run(q, k, v, layer, forward_batch, save_kv_cache, more)
 
     def forward_decode(
-        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True, **more: Any
     ) -> torch.Tensor:
         """Attention of one token per request. q: [requests, heads * dim]."""
-        return self._run(q, k, v, layer, forward_batch, save_kv_cache)
+        return self._run(q, k, v, layer, forward_batch, save_kv_cache, more)
 
-    @property
-    def _hybrid(self) -> bool:
-        return isinstance(self.token_to_kv_pool, SWAKVPool) and self.token_to_kv_pool.swa_layer_nums > 0
-
-    def _run(self, q: Any, k: Any, v: Any, layer: Any, batch: Any, save: bool) -> torch.Tensor:
-        pool = self.token_to_kv_pool
+    def _run(self, q: Any, k: Any, v: Any, layer: Any, batch: Any, save: bool, more: dict[str, Any]) -> torch.Tensor:
+        if unknown := [name for name, value in more.items() if value is not None]:
+            raise ValueError(f"attention on a CPU does not know {', '.join(unknown)}: serve this model on a GPU")
+        pool, heads = self.token_to_kv_pool, layer.tp_k_head_num
+        hybrid = isinstance(pool, SWAKVPool) and pool.swa_layer_nums > 0
         if save and k is not None and v is not None:
             loc = batch.out_cache_loc
             pool.set_kv_buffer(
-                layer, KVWriteLoc(loc, pool.translate_loc_from_full_to_swa(loc) if self._hybrid else None), k, v
+                layer, KVWriteLoc(loc, pool.translate_loc_from_full_to_swa(loc) if hybrid else None), k, v
             )
-        q = q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
-        out = q.new_zeros(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
-        keys, values = pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
-        in_swa = self._hybrid and pool.layers_mapping[layer.layer_id][1]
-        window = layer.sliding_window_size if (layer.sliding_window_size or -1) >= 0 else None
-        causal = layer.attn_type != AttentionType.ENCODER_ONLY
-        for row in self.rows:
-            first = row.length - row.queries
-            low = (
-                max(0, first - window) if window is not None else 0
-            )  # a key behind the window may be freed: never read it
-            slots = (row.swa if in_swa else row.full)[low : row.length]
-            mask = None
-            if causal and (row.queries > 1 or window is not None):
-                positions, past = (
-                    torch.arange(first, row.length).unsqueeze(1),
-                    torch.arange(low, row.length).unsqueeze(0),
-                )
-                mask = past <= positions
-                if window is not None:
-                    mask &= past >= positions - window
-            rows = slice(row.start, row.start + row.queries)
+        q = q.reshape(-1, heads, layer.tp_q_head_num // heads, layer.qk_head_dim)
+        out = q.new_empty(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
+        buffers = pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
+        window = layer.sliding_window_size if layer.sliding_window_size >= 0 else None
+        for problems in self._problems(window, hybrid and pool.layers_mapping[layer.layer_id][1]):
+            keys, values = (_gather(buffer, problems) for buffer in buffers)
+            queries = q[problems.rows].float()
+            together = len(queries) != problems.count  # [queries x keys]
             answer = functional.scaled_dot_product_attention(
-                q[rows].transpose(0, 1).unsqueeze(0),
-                keys[slots].to(q.dtype).transpose(0, 1).unsqueeze(0),
-                values[slots].to(q.dtype).transpose(0, 1).unsqueeze(0),
-                attn_mask=mask,
+                queries.flatten(1, 2).transpose(0, 1).unsqueeze(0) if together else queries,
+                keys,
+                values,
+                attn_mask=problems.mask,
                 scale=layer.scaling,
-                enable_gqa=layer.tp_q_head_num != layer.tp_k_head_num,
+                enable_gqa=together and layer.tp_q_head_num != heads,
             )
-            out[rows] = answer.squeeze(0).transpose(0, 1)
-        return out.reshape(-1, layer.tp_q_head_num * layer.v_head_dim)
+            out[problems.rows] = (answer.squeeze(0).transpose(0, 1) if together else answer.flatten(1, 2)).to(q.dtype)
+        return out.flatten(1)
+
+    def _problems(self, window: int | None, in_swa: bool) -> list[Problems]:
+        """Of the current batch, for layers of this window (keys before a query that it sees; None: all) and pool."""
+        key = window, in_swa
+        if key not in self.planned:
+            lengths = self.batch.seq_lens.tolist()
+            if self.batch.forward_mode.is_decode():
+                made = self._decode(lengths, window, in_swa)
+            else:
+                made = self._prefill(lengths, self.batch.extend_seq_lens.tolist(), window, in_swa)
+            self.planned[key] = list(made)
+        return self.planned[key]
+
+    def _decode(self, lengths: list[int], window: int | None, in_swa: bool) -> Iterator[Problems]:
+        last = torch.tensor(lengths).unsqueeze(1) - 1
+        if window is not None:
+            past = last + torch.arange(-window, 1)
+            mask = None if min(lengths) > window else (past >= 0)[:, None, None]
+            slots = self._slots(self.batch.req_pool_indices, past.clamp_(min=0), in_swa)
+            yield Problems(slice(None), slots, len(lengths), window + 1, window + 1, mask)
+            return
+        sizes: dict[int, list[int]] = {}  # by the power of two, so that one long request does not pad all the others
+        for row, length in enumerate(lengths):
+            sizes.setdefault(((length - 1) // EXACT_BLOCK).bit_length(), []).append(row)
+        for members in sizes.values():
+            rows = torch.tensor(members)
+            past = torch.arange(self._padded(max(lengths[row] for row in members)))
+            mask = past <= last[rows]
+            slots = self._slots(self.batch.req_pool_indices[rows], past * mask, in_swa)
+            yield Problems(rows, slots, len(members), len(past), len(past), mask[:, None, None])
+
+    def _prefill(self, lengths: list[int], counts: list[int], window: int | None, in_swa: bool) -> Iterator[Problems]:
+        start = 0
+        for request, length, count in zip(self.batch.req_pool_indices, lengths, counts, strict=True):
+            rows, positions = slice(start, start + count), torch.arange(length - count, length)
+            start += count
+            if window is not None:
+                past = torch.arange(length - count - window, length)  # a key behind the window may be freed: not read
+                seen = positions.unsqueeze(1) + torch.arange(-window, 1)
+                mask = None if length - count >= window else (seen >= 0)[:, None, None]
+                yield Problems(rows, self._slots(request, past.clamp_(min=0), in_swa), count, window + 1, 1, mask)
+                continue
+            past = torch.arange(self._padded(length))
+            mask = past <= positions.unsqueeze(1)
+            slots = self._slots(request, past * (past < length), in_swa)
+            if self.exact:
+                yield Problems(rows, slots, count, len(past), 0, mask[:, None, None])
+            else:
+                yield Problems(rows, slots, 1, len(past), 0, mask)
+
+    def _padded(self, length: int) -> int:
+        return -(-length // self.block) * self.block
+
+    def _slots(self, requests: torch.Tensor, positions: torch.Tensor, in_swa: bool) -> torch.Tensor:
+        """Slots [n] of the tokens at `positions`, [requests, keys] or [keys] of one request."""
+        table = self.req_to_token_pool.req_to_token
+        cells = requests.long().unsqueeze(-1) * table.shape[1] + positions
+        slots = table.view(-1).index_select(0, cells.view(-1)).long()
+        return self.token_to_kv_pool.translate_loc_from_full_to_swa(slots).long() if in_swa else slots
+
+
+def _gather(buffer: torch.Tensor, problems: Problems) -> torch.Tensor:
+    """Keys or values of all problems, [count, heads, keys, dim] in fp32; overlapping windows share their memory."""
+    rows = buffer.index_select(0, problems.slots).float()  # five times as fast as buffer[slots]
+    heads, dim = rows.shape[1:]
+    token = heads * dim
+    return rows.as_strided((problems.count, heads, problems.keys, dim), (problems.stride * token, dim, token, 1))
+
+
+def check(model: torch.nn.Module) -> None:
+    """ValueError, one sentence, for attention that this backend would compute wrongly."""
+    for name, layer in model.named_modules():
+        if not isinstance(layer, RadixAttention):
+            continue
+        if layer.attn_type != AttentionType.DECODER or layer.is_cross_attention:
+            raise ValueError(f"{name} is not causal self-attention, which is all that a CPU knows: use a GPU")
+        if layer.logit_cap:
+            raise ValueError(f"{name} caps its logits at {layer.logit_cap}, which a CPU does not know: use a GPU")
 
 
 def register() -> None:

@@ -1,0 +1,123 @@
+"""SGLang's real scheduler with its model in this process, driven by calls: no server, no socket is read.
+
+One per process, because SGLang's parallel state and configuration are global: `apart` runs one in a fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import traceback
+import uuid
+import warnings
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
+from sglang.srt.managers.scheduler import Scheduler, SpawnRanks, publish
+from sglang.srt.plugins import load_plugins
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.server_args import PortArgs, prepare_server_args
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request got."""
+
+    tokens: list[int]
+    logprobs: list[list[float]]  # of the whole vocabulary, for each token
+    cached: int
+
+
+class Engine:
+    """`vocabulary`: how many logprobs a token comes with."""
+
+    def __init__(self, model: Path, *flags: str, vocabulary: int = 512) -> None:
+        load_plugins()
+        args = prepare_server_args(["--model-path", str(model), "--device", "cpu", *flags])
+        publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+        self.scheduler = scheduler = Scheduler(args, PortArgs.init_new(args))
+        scheduler.idle_sleeper = None
+        scheduler.ingest_requests = self._ingest
+        self.vocabulary = vocabulary
+        self.arriving: list[TokenizedGenerateReqInput] = []
+        self.requests: dict[str, Any] = {}
+        create = scheduler._create_generation_req
+
+        def keep(received: Any, *args: Any, **kwargs: Any) -> Any:
+            self.requests[received.rid] = create(received, *args, **kwargs)
+            return self.requests[received.rid]
+
+        scheduler._create_generation_req = keep
+        gc.freeze()  # every flush collects garbage; what is here stays
+
+    def run(self, prompts: Sequence[list[int]], new: int) -> list[Answer]:
+        """All at once, greedily, `new` tokens each."""
+        names = [uuid.uuid4().hex for _ in prompts]
+        for name, ids in zip(names, prompts, strict=True):
+            sampling = SamplingParams(temperature=0, max_new_tokens=new, ignore_eos=True)
+            sampling.normalize(None)
+            request = TokenizedGenerateReqInput(
+                rid=name,
+                input_text="",
+                input_ids=array("q", ids),
+                input_embeds=None,
+                mm_inputs=None,
+                token_type_ids=None,
+                sampling_params=sampling,
+                return_logprob=True,
+                logprob_start_len=-1,
+                top_logprobs_num=self.vocabulary,
+                token_ids_logprob=None,
+                stream=False,
+            )
+            self.arriving.append(request)
+        self.scheduler.gracefully_exit = False
+        self.scheduler.run_event_loop()
+        done = [self.requests.pop(name) for name in names]
+        return [Answer(list(r.output_ids), by_token(r.logprob), r.cached_tokens) for r in done]
+
+    def flush(self) -> None:
+        """Forget every prefix."""
+        assert self.scheduler.flush_cache()
+
+    def _ingest(self, stop_at_pause: bool = False) -> list[Any]:
+        arriving, self.arriving = self.arriving, []
+        self.scheduler.process_input_requests(arriving)
+        if not arriving and self.scheduler.last_batch is None and self.scheduler.is_fully_idle():
+            self.scheduler.gracefully_exit = True
+        return arriving
+
+
+def by_token(logprob: Any) -> list[list[float]]:
+    """SGLang sorts logprobs; equal ones may then stand in any order."""
+    pairs = zip(logprob.output_top_logprobs_val, logprob.output_top_logprobs_idx, strict=True)
+    return [[value for _, value in sorted(zip(ids, values, strict=True))] for values, ids in pairs]
+
+
+def apart(work: Callable[..., Any], *args: Any) -> Any:
+    """`work(*args)` in a fork of this process."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        warnings.simplefilter("ignore")  # what SGLang does with numpy and torch is not tested here
+        try:
+            theirs.send((work(*args), None))
+        except Exception:  # noqa: BLE001 - the test that asked shows it
+            theirs.send((None, traceback.format_exc()))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    theirs.close()
+    try:
+        result, failure = ours.recv()
+    finally:
+        process.kill()
+        process.join()
+    assert failure is None, failure
+    return result
