@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
+from island_engine.gate import page
 from island_engine.gate.probes import TIMED
 from island_engine.gate.report import SCHEMA, Summary
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from island_engine.gate.compare import Recording, Serve
     from island_engine.gate.judge import ClassResult, Conclusion
 
-REPORT, SERVES = "report.json", "serves.jsonl"
+REPORT, SERVES, PAGE = "report.json", "serves.jsonl", "report.html"
 
 
 def prepare(directory: Path) -> IO[str]:
     """Make the directory, drop what an earlier run concluded, and open serves.jsonl. OSError when it cannot."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / REPORT).unlink(missing_ok=True)
+    for earlier in (REPORT, PAGE):
+        (directory / earlier).unlink(missing_ok=True)
     return (directory / SERVES).open("w", encoding="utf-8")
 
 
@@ -90,11 +92,20 @@ def _class(result: ClassResult) -> dict[str, Any]:
 
 
 def write_report(directory: Path, body: Mapping[str, Any]) -> None:
-    """Replace report.json in one step: a reader sees none or all of it, whenever the gate is killed."""
-    target, part = directory / REPORT, directory / f".{REPORT}.part"
+    """report.json, which machines read."""
+    _replace(directory, REPORT, json.dumps(body, indent=1, sort_keys=True) + "\n")
+
+
+def write_page(directory: Path, body: Mapping[str, Any]) -> None:
+    """report.html, which people read."""
+    _replace(directory, PAGE, page.page(body))
+
+
+def _replace(directory: Path, name: str, text: str) -> None:
+    """Replace a file in one step: a reader sees none or all of it, whenever the gate is killed."""
+    target, part = directory / name, directory / f".{name}.part"
     with part.open("w", encoding="utf-8") as file:
-        json.dump(body, file, indent=1, sort_keys=True)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     part.replace(target)

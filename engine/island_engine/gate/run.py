@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from island_engine.gate import arguments, artifacts, fingerprint, model, prompts
 from island_engine.gate.arms import SERVE, Arm, Engine
+from island_engine.gate.client import POOLS
 from island_engine.gate.compare import ARMS, OFF_B, ON, Comparison, Recording, Rules, Serve, pair
 from island_engine.gate.judge import Conclusion, judge
 from island_engine.gate.outcome import Conclude, error, inconclusive
@@ -73,6 +74,7 @@ class Ledger:
     plan: tuple[Probe, ...] = ()
     prompts: tuple[str, ...] = ()
     mutations: list[Row] = field(default_factory=list)
+    pools: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # arm -> what they held after each class
 
     def recording(self) -> Recording:
         """What is known so far."""
@@ -109,9 +111,11 @@ def execute(settings: Settings) -> Summary:
         "mutations": [asdict(row) for row in ledger.mutations],
         "facts": known,
     }
-    times = {"started": began, "seconds": summary.seconds, "arms": ledger.times}
+    times = {"started": began, "seconds": summary.seconds, "arms": ledger.times, "pools": ledger.pools}
     try:
-        artifacts.write_report(settings.report, artifacts.report_body(summary, conclusion, seen, extra, times))
+        body = artifacts.report_body(summary, conclusion, seen, extra, times)
+        artifacts.write_page(settings.report, body)
+        artifacts.write_report(settings.report, body)  # last: who finds it finds all of it
     except OSError as fault:
         summary = replace(summary, verdict=Verdict.ERROR, reason="ReportUnwritable", message=f"--report: {fault}")
     if settings.termination_log is not None:
@@ -246,7 +250,7 @@ async def _probe(engine: Engine, ledger: Ledger, witness: _Witness, rules: Rules
     name = engine.arm.name
     first = {s.probe.name: s for s in ledger.serves.get(ARMS[0], ())} if name != ARMS[0] else {}
     serves = ledger.serves.setdefault(name, [])
-    compare, server = Comparison(rules), Server(engine, witness)
+    compare, server, started = Comparison(rules), Server(engine, witness), time.monotonic()
     ended: list[str] = []
 
     def stop(serve: Serve) -> bool:
@@ -271,6 +275,9 @@ async def _probe(engine: Engine, ledger: Ledger, witness: _Witness, rules: Rules
             return ended[0]
         after = await engine.alive(engine.client.look())
         ledger.counters.setdefault(name, {})[cls] = grown(before, after)
+        pools = {pool: after.pools.get(pool, 0) for pool in POOLS.values()}
+        point = {"at": round(time.monotonic() - started, 2), "class": cls, **pools}
+        ledger.pools.setdefault(name, []).append(point)
         if name == OFF_B and rules.invariant:
             await _refer(server, ledger, probes, rules)
     return None

@@ -220,6 +220,8 @@ class Handler(BaseHTTPRequestHandler):
             if body.get("mode") == "retract":
                 self.model.pause()
             self.answer(200, "{}")
+        elif self.model.fault == "refuses-loudly":
+            self.answer(400, "<script>alert(1)</script>")
         elif self.model.fault == "refuses":
             self.answer(400, '{"error": "input too long"}')
         elif body["stream"]:

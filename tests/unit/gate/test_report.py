@@ -46,7 +46,7 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("island_engine.gate.artifacts.json.dump", killed)
+    monkeypatch.setattr("island_engine.gate.artifacts.os.fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         artifacts.write_report(tmp_path, {"schema": SCHEMA, "n": 2})
     assert json.loads((tmp_path / "report.json").read_text())["n"] == 1
