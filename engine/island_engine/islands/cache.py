@@ -40,6 +40,7 @@ class IslandRadixCache(UnifiedRadixCache):
         self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
         self._frontier: int | None = None  # set while a stash runs
+        self._cuts: list[tuple[int, int]] = []  # of a stash, whenever SGLang frees: what was free, and from where on
         self._phase = "prefill"
         self._step = self._islands_in_step = 0
         mutation.install(self)
@@ -100,17 +101,21 @@ class IslandRadixCache(UnifiedRadixCache):
         """Insert the first `up_to` tokens: what is before the frontier becomes tombstone, the rest an island."""
         start, freed = req.kv.cache_protected_len, req.kv.get_evicted_seqlen(SWA)
         allowed = frontier(up_to, self.window, self.page_size)
-        self._frontier = allowed
+        self._frontier, self._cuts = allowed, []
         try:
             if req.finished():  # SGLang frees nothing then: a prompt that ends with its first token would stay whole
                 self.evict_sliding_windows(req, up_to - 1)
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
         finally:
             self._frontier = None
-        if not req.finished() and req.kv.cache_protected_len > start:
+        end = req.kv.cache_protected_len
+        if not req.finished() and end > start:
             reached = req.kv.get_evicted_seqlen(SWA)  # everything the request owned before it is freed
-            self.metrics.published(self._phase, tombstoned=max(0, reached - start))
-            self.metrics.freed(max(0, reached - max(freed, start)))
+            ranges = self.tree_core.swa_tombstone_ranges(self._key(req, end), start, end)  # others may live in between
+            dead = sum(last - first for first, last in ranges)
+            self.metrics.published(self._phase, tombstoned=dead)
+            ends = [*(already for already, _ in self._cuts[1:]), reached]
+            self.metrics.freed(sum(max(0, cut - first) for (_, first), cut in zip(self._cuts, ends, strict=False)))
             self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free
             if mutation.plant(self, req, up_to):
                 self.metrics.violation()
@@ -118,7 +123,12 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def swa_retain_floor(self, req: Any) -> int | None:
         """At a stash stock frees a page more than the frontier allows; it never frees past this floor."""
-        return super().swa_retain_floor(req) if self._frontier is None else self._frontier
+        if self._frontier is None:
+            floor: int | None = super().swa_retain_floor(req)
+            return floor
+        already = req.kv.get_evicted_seqlen(SWA)
+        self._cuts.append((already, max(already, req.kv.swa_dead_lo(self.page_size))))
+        return self._frontier
 
     @staticmethod
     def _publishable(req: Any) -> bool:
@@ -202,15 +212,16 @@ class IslandRadixCache(UnifiedRadixCache):
         hit = req.kv.cache_protected_len
         if not hit:
             return
-        key = RadixKey(
-            req.full_untruncated_fill_ids[: hit + int(self.tree_core.is_eagle)],  # n bigrams span n + 1 tokens
-            req.extra_key,
-            is_bigram=self.tree_core.is_eagle,
-            cache_salt=req.cache_salt,
-        )
         others = self._others_with(req, hit)
         running = any(other.kv.cache_protected_len >= hit for other in others)
-        self.metrics.hit(hit, running=running, crossed=bool(self.tree_core.swa_tombstone_ranges(key, 0, hit)))
+        crossed = self.tree_core.swa_tombstone_ranges(self._key(req, hit), 0, hit)
+        self.metrics.hit(hit, running=running, crossed=bool(crossed))
+
+    def _key(self, req: Any, length: int) -> RadixKey:
+        """Of the first `length` tokens of a request, or bigrams: n of those span n + 1 tokens."""
+        bigram = self.tree_core.is_eagle
+        ids = req.full_untruncated_fill_ids[: length + int(bigram)]
+        return RadixKey(ids, req.extra_key, is_bigram=bigram, cache_salt=req.cache_salt)
 
     def _others_with(self, req: Any, length: int) -> list[Any]:
         """Running requests whose first `length` tokens are those of `req`."""
