@@ -106,9 +106,11 @@ bench-readme: venv ## Put what `make bench` measured into docs/bench and the REA
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "this target makes namespaces and cgroups: run it as root"; exit 1; }
 
+GPUS ?= 2
+
 .PHONY: cluster-up cluster-down cluster-status images
-cluster-up: root venv venv-engine ## A real single-node Kubernetes on this machine; prints the KUBECONFIG line
-	@e2e/cluster/cluster up
+cluster-up: root venv venv-engine ## A real single-node Kubernetes with GPUS=2 pretended GPUs; prints the KUBECONFIG line
+	@e2e/cluster/cluster up --gpus $(GPUS)
 cluster-down: root ## Take it down; leaves nothing
 	@e2e/cluster/cluster down
 cluster-status: ## What runs, and where its KUBECONFIG is

@@ -68,9 +68,9 @@ def directory() -> Path:
 
 
 def ensure() -> Path:
-    """Build what is missing (root is not needed) and return the directory of kubeall, pause, coredns and helm."""
+    """Build what is missing (root is not needed) and return the directory of kubeall, kubectl, pause, coredns, helm."""
     target = directory()
-    if all((target / binary.name).exists() for binary in BINARIES):
+    if all((target / name).exists() for name in ("kubectl", *(binary.name for binary in BINARIES))):
         return target
     with locked(cache() / "bin" / ".lock", "the Kubernetes binaries"):
         missing = [binary for binary in BINARIES if not (target / binary.name).exists()]
@@ -84,6 +84,9 @@ def ensure() -> Path:
             # 4 GB that only a change of versions would use again, and then hardly.
             with step("removing what Go downloaded and compiled", "about 1 min"):
                 shutil.rmtree(_go_cache(), ignore_errors=True)
+        kubectl = target / "kubectl"  # for people who put the directory on their PATH
+        kubectl.write_text('#!/bin/sh\nexec "$(dirname "$0")/kubeall" kubectl "$@"\n')
+        kubectl.chmod(0o755)
     return target
 
 

@@ -90,7 +90,8 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _untie(_: argparse.Namespace) -> int:
-    say("the cluster lives on by itself" if guard.stop() else "the cluster was not tied to any process")
+    told = "no longer ends with the process that started it" if guard.stop() else "was not tied to any process"
+    say(f"the cluster {told}")
     return 0
 
 

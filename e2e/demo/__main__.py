@@ -11,7 +11,7 @@ from pathlib import Path
 from demo import environment, picture, summary
 from demo.kube import KubectlError
 from demo.narrator import Narrator, WaitedTooLongError, fail
-from demo.story import Story
+from demo.story import SYSTEM, Story
 
 PICTURE = environment.ROOT / "build" / "demo" / "timeline.png"
 
@@ -35,8 +35,12 @@ def main() -> int:
     tell = Narrator()
     story: Story | None = None
     try:
-        tell.chapter("Start a cluster")
-        tell.say("A real single-node Kubernetes 1.34 with three pretended GPUs, in namespaces of its own.")
+        if (theirs := environment.foreign()) is None:
+            tell.chapter("Start a cluster")
+            tell.say("A real single-node Kubernetes 1.34 with three pretended GPUs, in namespaces of its own.")
+        else:
+            tell.chapter("Use the cluster of KUBECONFIG_DEMO")
+            tell.say(f"What {theirs} points at; it needs three GPUs to spare.")
         story = Story(environment.up(), tell, os.environ.get("IMAGE_PREFIX", "localhost/radix-islands"))
         outcome = story.tell_all()
     except KeyboardInterrupt:
@@ -57,8 +61,10 @@ def main() -> int:
     wrong = len(outcome.failed) + len(outcome.mixed)
     tell.say(f"Done in {tell.clock}. The cluster stays up:")
     tell.say(f"  export KUBECONFIG={story.kube.kubeconfig}   # then: kubectl get iisvc -w")
-    if environment.foreign() is None:
+    if theirs is None:
         tell.say("  make cluster-down                  # leaves nothing behind")
+    else:
+        tell.say(f"  kubectl delete iisvc {story.name} && helm uninstall radix-islands --namespace {SYSTEM}")
     if wrong:
         fail(f"{len(outcome.failed)} requests failed and {len(outcome.mixed)} pods were mixed: both must be 0")
     return 1 if wrong else 0

@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from demo.kube import Kube
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "e2e" / "cluster" / "cluster"
@@ -58,18 +54,8 @@ def down() -> None:
 
 
 def _last_line(argv: list[str]) -> str:
-    """Run, pass its output on as it comes, and return its last line."""
-    last = ""
-    with subprocess.Popen(argv, text=True, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        for line in _shown(process.stdout):
-            last = line
-    if process.returncode:
+    """Run, its progress on our stderr, and return the last line of its answer."""
+    done = subprocess.run(argv, text=True, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
         raise ClusterError(f"{' '.join(Path(a).name if a.startswith('/') else a for a in argv)} failed, see above")
-    return last
-
-
-def _shown(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        print(f"  {line.rstrip()}", flush=True)
-        yield line.strip()
+    return done.stdout.splitlines()[-1]

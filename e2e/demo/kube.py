@@ -69,10 +69,11 @@ class Kube:
         """`kubectl patch iisvc NAME --type merge -p ...`, the words of the README."""
         return self.run("patch", "iisvc", name, "--type", "merge", "-p", json.dumps(patch))
 
-    def helm(self, *args: str, timeout: float = 180) -> str:
-        """Standard output of `helm args...`."""
+    def helm(self, *args: str, folder: Path | None = None, timeout: float = 180) -> str:
+        """Standard output of `helm args...`, run in `folder`."""
         done = subprocess.run(
             [str(self.binaries / "helm"), *args],
+            cwd=folder,
             env=self.env,
             text=True,
             capture_output=True,

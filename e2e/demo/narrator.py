@@ -26,7 +26,8 @@ class Narrator:
     """Prints to a terminal with a live line, or to a file with one line per change."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        # A log has no width of its own, and tables cut at 80 columns are of no use to anybody.
+        self.console = console or Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
         self.begun = time.monotonic()
         self.chapters: list[tuple[str, float]] = []  # title, seconds since the start
 
@@ -71,7 +72,7 @@ class Narrator:
                     raise WaitedTooLongError(f"{what}: not after {timeout:.0f} s; last seen: {line}")
                 time.sleep(POLL)
         self.console.print(
-            f"  [dim]{self.clock}[/]  [green]{escape(what)}[/] [dim]took {time.monotonic() - begun:.0f} s[/]"
+            f"  [dim]{self.clock}[/]  [green]{escape(what)}[/] [dim](after {time.monotonic() - begun:.0f} s)[/]"
         )
         return found
 

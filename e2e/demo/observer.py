@@ -44,7 +44,9 @@ def pair_of(pod: Object) -> Pair | None:
 
 
 def is_ready(pod: Object) -> bool:
-    """The pod's Ready condition."""
+    """The pod's Ready condition; one that is being deleted drains, whatever its probe still says."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
 
 

@@ -9,6 +9,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,7 @@ PHASES = {
     "Stable": "#eef5ee",
     "RollingBack": "#f4a6a0",
 }
+HALO = [withStroke(linewidth=2.5, foreground="white")]  # words stay readable across the edges of bars
 
 
 def draw(outcome: Outcome, path: Path) -> None:
@@ -50,6 +52,8 @@ def draw(outcome: Outcome, path: Path) -> None:
 
 def _pods(axes: Axes, outcome: Outcome) -> None:
     seen = sorted(outcome.pods, key=lambda p: p.created)
+    gates = [status.get("gate", {}) for status in outcome.statuses.values()]
+    verdicts = {gate["revision"]: gate["verdict"] for gate in gates if gate.get("verdict")}
     for row, pod in enumerate(seen):
         color = GATE if pod.role == "gate" else (ISLANDS if pod.pair and pod.pair[0] else STOCK)
         left, right = _minutes(outcome, pod.created), _minutes(outcome, pod.gone or outcome.ended)
@@ -61,29 +65,32 @@ def _pods(axes: Axes, outcome: Outcome) -> None:
                 begin = _minutes(outcome, since)
                 axes.barh(row, _minutes(outcome, until) - begin, left=begin, height=0.7, color=color)
         what = (
-            "gate"
-            if pod.role == "gate"
-            else f"islands {'on' if pod.pair and pod.pair[0] else 'off'}, ratio {pod.pair[1] if pod.pair else ''}"
+            f"gate: {verdicts.get(pod.revision, 'no verdict')}"
+            if pod.pair is None
+            else f"islands {'on' if pod.pair[0] else 'off'}, ratio {pod.pair[1]}"
         )
-        axes.text(left, row, f" {what}  {pod.revision[:6]}", va="center", fontsize=8)
+        axes.text(left, row, f" {what}, revision {pod.revision[:6]}", va="center", fontsize=8, path_effects=HALO)
+    labels: list[tuple[float, str]] = []
     axes.set(yticks=[], ylim=(len(seen) + 0.6, -1.6), ylabel="pods")  # room for the legend below
     axes.legend(
         handles=[
             Patch(color=STOCK, label="stock half, serving"),
             Patch(color=ISLANDS, label="islands half, serving"),
-            Patch(color=GATE, alpha=0.35, label="gate Job"),
+            Patch(color=GATE, label="gate Job"),
             Patch(color=STOCK, alpha=0.35, label="pale: booting or draining"),
         ],
         loc="lower right",
         fontsize=8,
         ncols=4,
     )
-    free = 0.0
     for number, (_, at) in enumerate(outcome.chapters, start=1):
         axes.axvline(at / 60, color="black", linewidth=0.6, linestyle=":")
-        free = max(free, at / 60)  # two chapters within seconds of each other: their numbers stand side by side
-        axes.text(free, -1.15, f" {number}", fontsize=9, fontweight="bold")
-        free += (outcome.ended - outcome.began) / 60 * 0.014
+        if not labels or at - labels[-1][0] > (outcome.ended - outcome.began) / 50:
+            labels.append((at, str(number)))
+        else:  # within seconds of the one before: their numbers share a place
+            labels[-1] = labels[-1][0], f"{labels[-1][1]}, {number}"
+    for at, numbers in labels:
+        axes.text(at / 60, -1.15, f" {numbers}", fontsize=9, fontweight="bold", path_effects=HALO)
     axes.set_title(
         "    ".join(f"{n} {title}" for n, (title, _) in enumerate(outcome.chapters, start=1)), fontsize=9, loc="left"
     )
@@ -94,8 +101,9 @@ def _phases(axes: Axes, outcome: Outcome) -> None:
     for (since, phase), until in zip(outcome.phases, ends, strict=True):
         left, width = _minutes(outcome, since), (until - since) / 60
         axes.barh(0, width, left=left, height=1, color=PHASES.get(phase, "white"), edgecolor="white")
-        if width > 0.35:
-            axes.text(left + width / 2, 0, phase, ha="center", va="center", fontsize=8)
+        narrow = until - since < (outcome.ended - outcome.began) / 20
+        turned, size = (90, 6) if narrow else (0, 8)
+        axes.text(left + width / 2, 0, phase, ha="center", va="center", rotation=turned, fontsize=size)
     axes.set(yticks=[], ylabel="phase")
 
 
@@ -107,7 +115,7 @@ def _requests(axes: Axes, outcome: Outcome) -> None:
         ".",
         color=ISLANDS,
         markersize=3,
-        label="answered",
+        label="a request, answered",
     )
     if outcome.failed:
         axes.plot(
@@ -115,7 +123,7 @@ def _requests(axes: Axes, outcome: Outcome) -> None:
             [r.seconds for r in outcome.failed],
             "x",
             color=FAILED,
-            label="failed",
+            label="a request, failed",
         )
     axes.set(ylabel="request latency, s", ylim=(0, None))
     axes.legend(loc="upper right", fontsize=8)

@@ -112,13 +112,11 @@ class Story:
     def install(self) -> None:
         """The operator, from its chart."""
         self.tell.chapter("Install the operator")
-        image = ["--set", f"image.repository={self.prefix}/operator", "--set", "image.tag=dev"]
+        install = ["upgrade", "--install", "radix-islands", str(CHART.relative_to(ROOT))]
         where = ["--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout", "90s"]
-        self.tell.command(
-            "helm upgrade --install radix-islands charts/radix-islands "
-            "--namespace radix-islands-system --create-namespace --wait"
-        )
-        self.kube.helm("upgrade", "--install", "radix-islands", str(CHART), *where, *image)
+        image = ["--set", f"image.repository={self.prefix}/operator,image.tag=dev"]
+        self.tell.command(" ".join(["helm", *install, *where, *image]))
+        self.kube.helm(*install, *where, *image, folder=ROOT)
         self.tell.show(self.kube, "get", "pods", "--namespace", SYSTEM)
 
     def serve(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def revisions(outcome: Outcome, spec: Object) -> Table:
     """Every revision that had a pod: its pair, its end, and how many requests its pools can hold."""
     table = Table(title="Revisions", title_justify="left")
-    for column in ("revision", "islands", "SWA ratio", "max tokens", "requests it can hold", "pods", "verdict"):
+    for column in ("revision", "islands", "SWA ratio", "max tokens", "requests its pools hold", "pods", "verdict"):
         table.add_column(column)
     rejected = {
         r["revision"]: r["reason"] for s in outcome.statuses.values() for r in s["revisions"].get("rejected", [])
@@ -27,12 +27,12 @@ def revisions(outcome: Outcome, spec: Object) -> Table:
     for revision in dict.fromkeys(p.revision for p in sorted(outcome.pods, key=lambda p: p.created)):
         pods = [p for p in outcome.pods if p.revision == revision and p.pair]
         verdict = rejected.get(revision) or ("gate PASS" if revision in passed else "not gated")
-        if not pods:  # only its gate ran: no pod ever served it
-            table.add_row(revision, "on", "-", "-", "-", "0 (gate only)", f"rejected: {verdict}")
-            continue
-        islands, ratio, tokens = pods[0].pair or (False, "", 0)
+        # Only its gate ran: no pod ever served it, and what is gated is the islands half.
+        pair = pods[0].pair if pods else next((half for half in outcome.halves if half[0]), None)
+        islands, ratio, tokens = pair or (False, "0", 0)
         holds = sizing.bound(spec, islands=islands, ratio=float(ratio), tokens=tokens)
-        table.add_row(revision, "on" if islands else "off", ratio, f"{tokens:,}", str(holds), str(len(pods)), verdict)
+        ran, told = (str(len(pods)), verdict) if pods else ("none", f"rejected: {verdict}")
+        table.add_row(revision, "on" if islands else "off", ratio, f"{tokens:,}", str(holds), ran, told)
     return table
 
 
