@@ -63,7 +63,9 @@ DRAIN = Touch(
     3508,
     "SIGTERM: accepts while it ends",
 )
-PROCESSES = Touch("_set_envs_and_config", "entrypoints/engine.py", 1878, "how processes start: fork on a CPU")
+PROCESSES = Touch(
+    "_set_envs_and_config", "entrypoints/engine.py", 1878, "before processes start: refuse, announce; fork on a CPU"
+)
 EXACT = Touch(
     "ModelRunner.maybe_enable_batch_invariant_mode",
     "model_executor/model_runner.py",
@@ -141,6 +143,13 @@ USED = (
     Touch("SRTPlatform", "platforms/interface.py", 76, "the base of the CPU platform"),
     Touch("set_prometheus_multiproc_dir", "utils/common.py", 2825, "before it nobody may import prometheus_client"),
     Touch("prepare_server_args", "server_args.py", 668, "SGLang's own flags"),
+    Touch(
+        "resolving_view", "arg_groups/model_override_base.py", 120, "flags as resolved: what does not fit is refused"
+    ),
+    Touch("model_config_of", "arg_groups/model_override_base.py", 192, "the model as SGLang sees it, before it boots"),
+    Touch("resolution_result", "arg_groups/overrides.py", 178, "the ratio in effect"),
+    Touch("uses_ssm_state", "mem_cache/kv_cache_builder.py", 173, "Mamba and linear attention"),
+    Touch("ReqKvInfo.swa_dead_lo", "managers/schedule_batch.py", 994, "where an eager free begins: counted"),
     # Paced engines and the benches arms and best.
     Touch("MultiEndedAllocator.alloc_extend", "mem_cache/allocator/unified_sub_pool.py", 1193, "a Triton kernel"),
     Touch("MultiEndedAllocator.alloc_decode", "mem_cache/allocator/unified_sub_pool.py", 1264, "a Triton kernel"),
