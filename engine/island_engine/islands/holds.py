@@ -121,7 +121,9 @@ class Holds:
         return self._fits(req, 0)
 
     def _fits(self, req: Any, reserve: int) -> bool:
-        return bool(self.growth_if_published(req) + self.window + self.page + reserve <= self.available())
+        left = self.available() - self.window - self.page - reserve
+        most = (len(self.live()) + 1) * self.cap  # nobody takes more: where that fits, the sum need not be worked out
+        return bool(most <= left or self.growth_if_published(req) <= left)
 
     def slide(self, need: int) -> None:
         """Free dead window pages of running requests until `need` tokens came back: what SGLang's own evictor does
