@@ -27,10 +27,6 @@ _SCARCE = {  # by mode and whether there are several replicas: the least that a 
     ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
     ("Surge", False): "free one, or set spec.rollout.mode to Downtime, which stops the serving pod meanwhile",
 }
-_ADVICE = {
-    "ImagePullFailed": "check spec.engine.image and its pull secret",
-    "EngineDied": "the whole log is in kubectl logs --previous",
-}
 
 
 def moved(
@@ -220,5 +216,5 @@ def _rejection(rejected: Rejected, state: State) -> str:
 def _with(told: str, blocked: Trouble | None, here: Pass, state: State) -> str:
     if blocked is None:
         return told
-    advice = _scarce(here.intent, state) if blocked.reason == "InsufficientGPU" else _ADVICE.get(blocked.reason)
+    advice = _scarce(here.intent, state) if blocked.reason == "InsufficientGPU" else blocked.advice
     return f"{told}: {blocked.message}{f' ({advice})' if advice else ''}"

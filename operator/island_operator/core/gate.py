@@ -73,6 +73,8 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
 
 
 def _running(gate: Gate, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:
+    if _terminated(pod):  # the pod tells it before its Job does
+        return Finding(None, "GateRunning", "the gate has ended, its verdict is being read")
     ill = trouble(pod, now, snapshot) if pod else None
     if ill:
         return Finding(None, ill.reason, ill.message)
@@ -94,21 +96,22 @@ def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str)
     try:
         summary = parse_termination(told)
     except ValueError:
-        return _no_report(code, str(ended.get("reason", "")), told)
+        return _no_report(gate, code, str(ended.get("reason", "")), told)
     if summary.verdict.exit_code != code:
         return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate exited {code} but reported {summary.verdict}")
     if summary.verdict is Verdict.PASS and condition(job, "Complete").get("status") != "True":
         return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate reported PASS but Job {gate.job} failed")
-    return Finding(summary.verdict, camel(summary.reason), _sentence(summary), summary)
+    return Finding(summary.verdict, camel(summary.reason), _sentence(summary, gate), summary)
 
 
-def _no_report(code: object, reason: str, told: str) -> Finding:
+def _no_report(gate: Gate, code: object, reason: str, told: str) -> Finding:
     """The gate itself died. A verdict needs a report: not even exit 10 rejects as FAIL without one."""
     if code == 0:
         return Finding(Verdict.INCONCLUSIVE, "NoReport", "the gate exited 0 without a report of ours")
     line = last_line(told)
     why = "OOMKilled" if reason == "OOMKilled" else "GateDied"
-    return Finding(Verdict.ERROR, why, f"the gate exited {code} without a report{': ' + line if line else ''}")
+    told = f"the gate exited {code} without a report{': ' + line if line else ''}; see kubectl logs job/{gate.job}"
+    return Finding(Verdict.ERROR, why, told)
 
 
 def _terminated(pod: Object | None) -> Object | None:
@@ -118,9 +121,11 @@ def _terminated(pod: Object | None) -> Object | None:
     return found
 
 
-def _sentence(summary: Summary) -> str:
+def _sentence(summary: Summary, gate: Gate) -> str:
     first = summary.divergence
     told = escaped(summary.message)
+    if summary.verdict is Verdict.ERROR:
+        return f"{told}; see kubectl logs job/{gate.job}"
     if first is None:
         return told
     differs = f"{first.got} instead of {first.expected}"

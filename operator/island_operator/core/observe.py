@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from island_operator.core.clock import elapsed
@@ -39,6 +39,7 @@ class Trouble:
     )
     message: str
     fatal: bool = False
+    advice: str = ""  # where to look while the pod is there, or which field to change
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=sum(not placed(p) for p in living),
         troubles=tuple(ill for ill in ills.values() if ill) + _refusals(deployment),
-        crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p["metadata"]["name"], s))),
-        looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p["metadata"]["name"], s))),
+        crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p, s))),
+        looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p, s))),
     )
 
 
@@ -169,7 +170,7 @@ def trouble(pod: Object, now: str, snapshot: Snapshot) -> Trouble | None:
             return Trouble("InsufficientGPU", _shortage(pod, short, told, snapshot))
         return Trouble("Unschedulable", f"pod {name}: {told}")
     for status in container_statuses(pod):
-        if found := _container_trouble(name, status):
+        if found := _container_trouble(pod, status):
             return found
     started = (pod.get("status") or {}).get("startTime")
     if _creating(pod) and started and elapsed(started, now) >= SLOW_VOLUMES:
@@ -183,38 +184,51 @@ def _creating(pod: Object) -> bool:
     return any(w.get("reason") == "ContainerCreating" for w in waits)
 
 
-def _container_trouble(pod: str, status: Object) -> Trouble | None:
+def _container_trouble(pod: Object, status: Object) -> Trouble | None:
+    name = pod["metadata"]["name"]
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason = str(waiting.get("reason", ""))
     if reason in _PULL:
         told = escaped(str(waiting.get("message") or reason))
         return Trouble(
-            "ImagePullFailed", f"pod {pod}: image {status.get('image')}: {told}", fatal=reason in _PULL_FATAL
+            "ImagePullFailed",
+            f"pod {name}: image {status.get('image')}: {told}",
+            fatal=reason in _PULL_FATAL,
+            advice="check spec.engine.image and its pull secret",
         )
     if reason in _START:
-        return Trouble("StartFailed", f"pod {pod}: {reason}: {escaped(str(waiting.get('message', '')))}")
+        return Trouble("StartFailed", f"pod {name}: {reason}: {escaped(str(waiting.get('message', '')))}")
     return _crash(pod, status)
 
 
-def _crash(pod: str, status: Object) -> Trouble | None:
+def _crash(pod: Object, status: Object) -> Trouble | None:
     """How a container ended; None while it runs for the first time, and for an init container that succeeded."""
     ended = (status.get("state") or {}).get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
     if not ended or (ended.get("exitCode") == 0 and not status.get("restartCount")):
         return None
+    name, gate = pod["metadata"]["name"], label(pod, ROLE) == GATE
     if ended.get("reason") == "OOMKilled":
-        advice = "raise its memory limit in spec.podTemplate"
-        return Trouble("OOMKilled", f"pod {pod}: container {status['name']} ran out of memory: {advice}", fatal=True)
-    told = last_line(str(ended.get("message", ""))) or f"no last line; see kubectl logs --previous {pod}"
-    return Trouble("EngineDied", f"pod {pod}: {status['name']} exited {ended.get('exitCode')}: {told}", fatal=True)
+        told = f"pod {name}: container {status['name']} ran out of memory: raise its memory limit in spec.podTemplate"
+        return Trouble("OOMKilled", told, fatal=True)
+    told = f"pod {name}: {status['name']} exited {ended.get('exitCode')}"
+    line, advice = last_line(str(ended.get("message", ""))), f"the whole log is in {_log(pod)}"
+    told, advice = (f"{told}: {line}", advice) if line else (f"{told}: no last line; see {_log(pod)}", "")
+    return Trouble("GateDied" if gate else "EngineDied", told, fatal=True, advice=advice)
 
 
-def _loop(pod: str, status: Object) -> Trouble | None:
+def _log(pod: Object) -> str:
+    """A gate's pod never restarts, so that its log is the Job's; an engine's is the one before the restart."""
+    job = next((o["name"] for o in pod["metadata"].get("ownerReferences") or () if o.get("kind") == "Job"), None)
+    return f"kubectl logs job/{job}" if job else f"kubectl logs --previous {pod['metadata']['name']}"
+
+
+def _loop(pod: Object, status: Object) -> Trouble | None:
     """It died for the third time at least, and the kubelet has stopped believing in it."""
     waiting = (status.get("state") or {}).get("waiting") or {}
     count = int(status.get("restartCount") or 0)
     if waiting.get("reason") != "CrashLoopBackOff" or count < LOOP or (crash := _crash(pod, status)) is None:
         return None
-    return Trouble(crash.reason, f"restarted {count} times: {crash.message}", fatal=True)
+    return replace(crash, message=f"restarted {count} times: {crash.message}")
 
 
 def _limits(pod: Object) -> dict[str, int]:

@@ -73,6 +73,7 @@ def test_row_22_a_crash_and_the_recovery_propagate():
     ready = world.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", "EngineDied")
     assert "RuntimeError" in ready["message"]
+    assert f"the whole log is in kubectl logs --previous {pod['metadata']['name']}" in ready["message"]
     assert world.condition("Degraded")["status"] == "True"
     assert world.condition("Available")["status"] == "True"
     pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]

@@ -88,7 +88,7 @@ PASSED, FAILED = job("Complete"), job("Failed", "BackoffLimitExceeded")
             (job(), pod(0, termination("PASS"))),
             None,
             "GateRunning",
-            "off, on",
+            "the gate has ended, its verdict is being read",
         ),  # a PASS counts once its Job is Complete
     ],
 )
@@ -96,6 +96,35 @@ def test_verdicts(children, verdict, reason, says):
     found = judge(*children)
     assert (found.verdict, found.reason) == (verdict, reason)
     assert says in found.message
+
+
+@pytest.mark.parametrize("verdict", [0, 10, 11, 12])
+def test_no_report_of_ours_is_shown_before_it_is_read(verdict):
+    """The pod tells its end before its Job does."""
+    found = judge(job(), pod(verdict, termination("FAIL", divergence=DIVERGENCE)))
+    assert (found.verdict, found.reason) == (None, "GateRunning")
+    assert "{" not in found.message
+    assert "engine" not in found.message
+
+
+def test_a_gate_that_dies_names_its_job_s_log():
+    """Its pod never restarts: there is no previous one."""
+    for told in (termination("ERROR", message="boom"), "oops"):
+        found = judge(FAILED, pod(12, told))
+        assert found.message.endswith("see kubectl logs job/x-gate-1")
+
+
+def test_a_gate_whose_init_container_dies_names_its_job_s_log():
+    died = pod()
+    died["metadata"] |= {
+        "labels": {"radix-islands.dev/role": "gate"},
+        "ownerReferences": [{"uid": "uid-j", "kind": "Job", "name": "x-gate-1"}],
+    }
+    ended = {"terminated": {"exitCode": 1, "message": ""}}
+    died["status"]["initContainerStatuses"] = [{"name": "fetch", "state": ended}]
+    found = judge(job(), died)
+    assert (found.verdict, found.reason) == (None, "GateDied")
+    assert found.message == "pod p: fetch exited 1: no last line; see kubectl logs job/x-gate-1"
 
 
 def test_no_gpu_is_named_while_it_waits_and_when_the_deadline_passes():
