@@ -1,5 +1,5 @@
-"""The user's verbs: an annotation radix-islands.dev/VERB, whatever its value. Each is carried out once, told as an
-Event, kept in status.verbs with what came of it, and taken off the object.
+"""The user's verbs: an annotation radix-islands.dev/VERB, whatever its value unless that says no. Each is carried out
+once, told as an Event, kept in status.verbs with what came of it, and taken off the object.
 
 `open` is what makes it once: recorded and the annotation still there means that only taking it off is left to do, also
 for an operator that was started in between.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KEPT = 10  # verbs remembered
 MOST_UNKNOWN = 4  # unknown ones told of in one pass
+NO = {"false", "no", "0", "off"}  # values that whoever wrote them did not mean as "do it"
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -37,10 +38,10 @@ def carry_out(state: State, here: Pass) -> State:
     )
     done = {(v.name, v.value) for v in state.verbs if v.open}
     fresh = [verb for verb in asked if verb not in done]
-    names = {name for name, _ in fresh}
+    aborts = any(name == "abort" and not _declined(value) for name, value in fresh)
     order = sorted((verb for verb in fresh if verb[0] in VERBS), key=lambda verb: list(VERBS).index(verb[0]))
     for name, value in order:
-        state = _do(state, name, value, here, aborted="abort" in names and name != "abort")
+        state = _do(state, name, value, here, aborted=aborts and name != "abort")
     for name, value in sorted(verb for verb in fresh if verb[0] not in VERBS)[:MOST_UNKNOWN]:
         told = f"unknown verb {name}: use one of {', '.join(VERBS)}"
         here.tell("VerbUnknown", told, warn=True)
@@ -51,6 +52,8 @@ def carry_out(state: State, here: Pass) -> State:
 def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> State:
     event, act = VERBS[name]
     try:
+        if _declined(value):
+            raise Refused(f'its value is "{value}": remove the annotation, or set any other value')
         if aborted:
             raise Refused("abort was asked for at the same time and beats it")
         state, told = act(state, here)
@@ -60,6 +63,10 @@ def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> St
     else:
         here.tell(event, told)
     return _record(state, name, value, told, here)
+
+
+def _declined(value: str) -> bool:
+    return value.strip().lower() in NO
 
 
 def _record(state: State, name: str, value: str, told: str, here: Pass) -> State:

@@ -101,6 +101,25 @@ def test_a_paused_gate_ends_and_no_canary_begins():
     assert {p["metadata"]["labels"][HALF] for p in world.pods()} == {"islands"}
 
 
+@pytest.mark.parametrize("value", ["false", "False", "no", "0", "off", " OFF "])
+def test_a_value_that_says_no_carries_nothing_out(canary, value):
+    before = canary.status["run"]
+    annotate(canary, "abort", "promote", "pause", value=value)
+    work(canary, 3)
+    assert canary.status["run"] == before
+    assert not canary.parent["metadata"]["annotations"]
+    for name, outcome in outcomes(canary):
+        assert outcome == f'{name} was refused: its value is "{value}": remove the annotation, or set any other value'
+    assert {name for name, _ in outcomes(canary)} == {"abort", "promote", "pause"}
+
+
+def test_an_abort_that_says_no_stands_in_no_other_verb_s_way(canary):
+    canary.annotate(f"{PREFIX}abort", "no")
+    canary.annotate(f"{PREFIX}promote", "yes")
+    canary.settle()
+    assert images(canary) == ["good:2"] * 3
+
+
 def test_what_is_paused_still_fails(canary):
     annotate(canary, "pause")
     work(canary, 3)

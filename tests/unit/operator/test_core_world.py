@@ -183,7 +183,7 @@ class Operations(RuleBasedStateMachine):
         self.world.disrupted()
         self.world.edit(rollout__mode=mode)
 
-    @rule(verb=st.sampled_from([*VERBS, "promot"]), again=st.integers(0, 2))
+    @rule(verb=st.sampled_from([*VERBS, "promot"]), again=st.integers(1, 3))
     def say(self, verb, again):
         self.world.annotate(f"radix-islands.dev/{verb}", str(again))
 
