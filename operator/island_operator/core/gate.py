@@ -60,7 +60,8 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
         if gate.job_uid:
             return Finding(Verdict.INCONCLUSIVE, "GateJobDeleted", f"Job {gate.job} was deleted before it ended")
         if elapsed(gate.started_at, now) > deadline + GRACE:
-            return Finding(Verdict.INCONCLUSIVE, "GateDeadline", f"no room for the gate's pod within {deadline} s")
+            told = f"no room for the gate's pod within {deadline} s (spec.gate.deadline)"
+            return Finding(Verdict.INCONCLUSIVE, "GateDeadline", told)
         return Finding(None, "GateStarting", f"Job {gate.job} is about to start")
     if not owned(job, str(snapshot.parent["metadata"]["uid"])):
         return Finding(
@@ -84,8 +85,9 @@ def _running(gate: Gate, pod: Object | None, snapshot: Snapshot, now: str) -> Fi
 def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str) -> Finding:
     failed = condition(job, "Failed")
     if failed.get("status") == "True" and failed.get("reason") == "DeadlineExceeded":
+        limit = f"{deadline} s (spec.gate.deadline)"
         why = gate.reason if gate.reason not in {None, "GateStarting", "GateRunning"} else "GateDeadline"
-        return Finding(Verdict.INCONCLUSIVE, str(why), f"no verdict within {deadline} s; last seen: {gate.message}")
+        return Finding(Verdict.INCONCLUSIVE, str(why), f"no verdict within {limit}; last seen: {gate.message}")
     ended = _terminated(pod)
     if ended is None:
         since = str((failed or condition(job, "Complete")).get("lastTransitionTime", now))
@@ -124,6 +126,8 @@ def _terminated(pod: Object | None) -> Object | None:
 def _sentence(summary: Summary, gate: Gate) -> str:
     first = summary.divergence
     told = escaped(summary.message)
+    if summary.reason == "Deadline":  # in the words of whoever set it
+        told = told.replace("--deadline", "spec.gate.deadline").replace("--profile", "spec.gate.profile")
     if summary.verdict is Verdict.ERROR:
         return f"{told}; see kubectl logs job/{gate.job}"
     if first is None:

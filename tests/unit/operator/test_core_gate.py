@@ -107,6 +107,16 @@ def test_no_report_of_ours_is_shown_before_it_is_read(verdict):
     assert "engine" not in found.message
 
 
+def test_a_deadline_is_told_by_the_fields_that_set_it():
+    told = "--deadline 30 passed at boot 1 of 3: give it more time or a smaller --profile"
+    found = judge(FAILED, pod(11, termination("INCONCLUSIVE", reason="Deadline", message=told)))
+    assert found.message == (
+        "spec.gate.deadline 30 passed at boot 1 of 3: give it more time or a smaller spec.gate.profile"
+    )
+    assert "(spec.gate.deadline)" in judge(job("Failed", "DeadlineExceeded")).message
+    assert "(spec.gate.deadline)" in judge(now="2026-01-01T00:14:31Z").message
+
+
 def test_a_gate_that_dies_names_its_job_s_log():
     """Its pod never restarts: there is no previous one."""
     for told in (termination("ERROR", message="boom"), "oops"):
