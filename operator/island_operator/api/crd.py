@@ -101,7 +101,7 @@ def definition() -> Schema:
             column("Islands", ".status.islands.enabled", "boolean"),
             column("Ratio", ".status.islands.ratio"),
             column("Phase", ".status.phase"),
-            column("Gate", ".status.gate.verdict"),
+            column("Gate", ".status.gateVerdict"),
             column("Replicas", ".status.readyReplicas", "integer"),
             column("Reason", condition("Ready", "reason")),
             column("Age", ".metadata.creationTimestamp", "date"),

@@ -135,7 +135,7 @@ class Unreadable(Model):
 
 
 class Verb(Model):
-    """A verb that was annotated, and what came of it."""
+    """A verb (pause, resume, abort, promote, retry or rollback) that was annotated, and what came of it."""
 
     name: Name = Field(description="pause, resume, abort, promote, retry or rollback.")
     value: Name = Field(description="The annotation's value.")
@@ -166,13 +166,18 @@ class Status(Model):
     revisions: Revisions | None = Field(None, description="Which revision is which.")
     run: Run | None = Field(None, description="The rollout in progress.")
     islands: Pair | None = Field(None, description="The pair that serves.")
-    gate: Gate | None = Field(None, description="The newest gate.")
+    gate: Gate | None = Field(None, description="The newest gate, whatever revision it was about.")
+    gate_verdict: Name | None = Field(
+        None, description="Verdict about the revision that the spec asks for; absent: it has none, or needs none."
+    )
     regate: Gate | None = Field(None, description="The newest gate by spec.gate.schedule, of what serves.")
     unreadable: Annotated[list[Unreadable], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = (
         Field(None, description="Engines whose /metrics cannot be read, so that nothing of theirs is judged.")
     )
     verbs: Annotated[list[Verb], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
-        None, description="The last verbs that were annotated, newest last."
+        None,
+        description="The last verbs (annotations radix-islands.dev/VERB: pause, resume, abort, promote, retry, rollback) "
+        "and what came of them, newest last.",
     )
     conditions: (
         Annotated[list[Condition], Field(max_length=16, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["type"]})]

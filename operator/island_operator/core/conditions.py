@@ -56,6 +56,8 @@ def report(state: State, here: Pass) -> Object:
         "readyReplicas": ready,
         "selector": f"{INSTANCE}={meta['name']},{ROLE}={ENGINE}",
     }
+    if verdict := _verdict(state):
+        status["gateVerdict"] = verdict
     if serving := here.revision(state.active):
         status["islands"] = _pair(serving.half)
     if unread := _unread(state, here):
@@ -71,6 +73,20 @@ def report(state: State, here: Pass) -> Object:
     conditions = old.get("conditions") or ()
     status["conditions"] = [moved(conditions, kind, *told[kind], meta["generation"], here.now) for kind in told]
     return status
+
+
+def _verdict(state: State) -> str | None:
+    """The column Gate: of what is desired. status.gate keeps the last attempt, whatever it was about; a PASS counts
+    only as long as nothing has cast doubt on it.
+    """
+    desired, gate, known = state.desired, state.gate, state.known(state.desired)
+    if desired is None:
+        return None
+    if (drift := drifted(state)) and drift.revision == desired:
+        return drift.verdict
+    if known and known.verdict:
+        return known.verdict
+    return gate.verdict if gate and gate.revision == desired and gate.verdict != Verdict.PASS else None
 
 
 def _unread(state: State, here: Pass) -> list[Object]:

@@ -263,6 +263,28 @@ def test_the_message_of_a_gate_is_in_progress_while_it_runs():
     assert world.condition("GatePassed")["status"] == "Unknown"
 
 
+def test_the_column_gate_is_about_what_is_desired_now():
+    """The last attempt's evidence stays in status.gate, but is not shown for what is not about it."""
+    world = World().settle()
+    assert "gateVerdict" not in world.status
+    world.edit(islands__enabled=True)
+    world.until("Gating")
+    assert "gateVerdict" not in world.status
+    world.settle()
+    assert world.status["gateVerdict"] == "PASS"
+    for image, verdict in (("wrong:1", "FAIL"), ("noise:1", "INCONCLUSIVE"), ("gatedies:1", "ERROR")):
+        world.edit(engine__image=image)
+        world.settle()
+        assert world.status["gateVerdict"] == world.status["gate"]["verdict"] == verdict
+        world.edit(engine__image="good:1")
+        world.settle()
+        assert (world.status["gateVerdict"], world.status["gate"]["verdict"]) == ("PASS", verdict)
+    world.edit(islands__enabled=False)
+    world.settle()
+    assert "gateVerdict" not in world.status
+    assert world.status["gate"]["verdict"] == "ERROR"
+
+
 def test_events_have_one_type_per_reason():
     world = World(islands__enabled=True).settle()
     for image in ("wrong:1", "good:1", "crash:1", "good:2"):
