@@ -94,7 +94,9 @@ class Run(Model):
     started_at: Time = Field(description="When it began.")
     deadline: Count = Field(description="Seconds without progress until it fails.")
     progress_at: Time = Field(description="When it last made progress.")
-    previous: Name | None = Field(None, description="What it goes back to.")
+    previous: Name | None = Field(
+        None, description="What served before; on a way back: what is left, absent where that had no pods."
+    )
     steps: Annotated[list[Step], Field(max_length=20, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
         None, description="Canary steps."
     )

@@ -61,7 +61,7 @@ def proceed(state: State, here: Pass) -> State:
         proved = known and replace(known, verdict=gate.verdict, fingerprint=gate.fingerprint)
         return state.learn(proved, here.intent.history_limit) if proved else state
     if finding.verdict is not Verdict.FAIL:
-        here.tell("RegateInconclusive", told, warn=True)
+        here.tell(f"Regate{rollout.TOLD[finding.verdict]}", told, warn=True)
         return state
     here.tell("DriftFound", told, warn=True)
     target = rollout.stock_half(state, here) if here.intent.act_on_drift else None

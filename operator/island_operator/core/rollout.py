@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from island_operator.core.view import Pass
 
 ADVICE = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
+TOLD = {Verdict.FAIL: "Failed", Verdict.INCONCLUSIVE: "Inconclusive", Verdict.ERROR: "Error"}  # in an Event's reason
 _KINDS = {  # of a run, by what began it
     Cause.KILL_SWITCH: "KillSwitch",
     Cause.REVERTED: "Revert",
@@ -52,16 +53,23 @@ def goal(state: State, here: Pass) -> str | None:
 
 
 def start(
-    state: State, revision: str | None, here: Pass, *, source: str | None = None, cause: Cause | None = None
+    state: State,
+    revision: str | None,
+    here: Pass,
+    *,
+    source: str | None = None,
+    cause: Cause | None = None,
+    left: str | None = None,
 ) -> State:
-    """A new run to `revision`, from the phase `source`; None: there is nothing to be at."""
+    """A new run to `revision`, from the phase `source`; None: there is nothing to be at. `left`: what gives way to the
+    active revision; where there is none nothing moves, and nobody is told that something did.
+    """
     intent, before, source = here.intent, state.run, source or state.phase
     if before:
         state = _abort_gate(replace(state, run=None), "the spec changed while it ran", here)
-        here.tell(
-            "RolloutEnded",
-            f"the rollout of revision {before.revision} ended in {before.phase}: the spec asks for another",
-        )
+        left, wish = _moved(before), "what serves" if revision == state.active else "another"
+        told = f"the rollout of revision {before.revision} ended in {before.phase}: the spec asks for {wish}"
+        here.tell("RolloutEnded", told)
     if revision is None:
         transitions.to(source, Cause.GIVEN_UP)
         return state
@@ -75,13 +83,19 @@ def start(
         steps=intent.steps,
         checks=intent.checks,
         deadline=intent.deadline,
-        previous=state.active,
+        previous=left if revision == state.active else state.active,
         started_at=here.now,
         progress_at=here.now,
     )
-    told = f"revision {revision}{f', from {state.active}' if state.active else ''}"
-    here.tell(f"{kind}Started", told, warn=kind == "Rollback")
+    if run.previous or revision != state.active:
+        told = f"revision {revision}{f', from {run.previous}' if run.previous else ''}"
+        here.tell(f"{kind}Started", told, warn=kind == "Rollback")
     return _enter(state, run, phase, here)
+
+
+def _moved(run: Run) -> str | None:
+    """Its revision, once it was given pods."""
+    return None if run.phase in {PENDING, GATING} else run.revision
 
 
 def _cause(state: State, revision: str, here: Pass) -> Cause:
@@ -207,9 +221,10 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
         here.tell("GatePassed", f"revision {gate.revision}: {finding.message}")
         state = state.learn(known, here.intent.history_limit)
         return move(state, run, Cause.PASSED if state.active else Cause.PASSED_FIRST, here)
-    failed = finding.verdict is Verdict.FAIL
-    reason = "GateFailed" if failed else finding.reason
-    here.tell("GateFailed" if failed else "GateInconclusive", f"revision {gate.revision}: {finding.message}", warn=True)
+    serves = f"revision {state.active}" if state.active else "nothing"
+    told = f"revision {gate.revision}: {finding.message}; {serves} serves"
+    here.tell(f"Gate{TOLD[finding.verdict]}", told, warn=True)
+    reason = "GateFailed" if finding.verdict is Verdict.FAIL else finding.reason
     return reject(state, run, Trouble(reason, finding.message), here)
 
 
@@ -217,7 +232,7 @@ def reject(state: State, run: Run, why: Trouble, here: Pass) -> State:
     """The run's revision is out; the way back begins in the same decision."""
     source = state.phase
     state = _abort_gate(state.reject(run.revision, why.reason, why.message, here.now), why.message, here)
-    return start(state, state.active, here, source=source, cause=Cause.FAILED)
+    return start(state, state.active, here, source=source, cause=Cause.FAILED, left=_moved(run))
 
 
 def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
@@ -231,7 +246,7 @@ def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
     state = _abort_gate(state, why.message, here)
     here.tell("FaultFound", f"revision {bad}: {why.message}; back to revision {target}", warn=True)
     state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target).doubt(bad), active=target)
-    return start(state, target, here, source=source, cause=Cause.FAULT)
+    return start(state, target, here, source=source, cause=Cause.FAULT, left=bad)
 
 
 def last_good(state: State, here: Pass) -> str | None:
@@ -287,8 +302,10 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
 
 
 def _complete(state: State, run: Run, here: Pass) -> State:
-    told = f"revision {run.revision} serves with {here.intent.replicas} of {here.intent.replicas} pods Ready"
-    here.tell("RolledBack" if run.kind == "Rollback" else "Promoted", told, warn=run.kind == "Rollback")
+    if run.previous or run.revision != state.active:
+        told = f"revision {run.revision} serves with {here.intent.replicas} of {here.intent.replicas} pods Ready"
+        ended = {"Rollback": "RolledBack", "Revert": "Reverted"}.get(run.kind, "Promoted")
+        here.tell(ended, told, warn=run.kind == "Rollback")
     transitions.to(run.phase, Cause.SERVES)
     state = replace(state, active=run.revision, run=None)
     known = _known(here, run.revision, promoted_at=here.now)

@@ -46,7 +46,7 @@ class Run:
     started_at: str
     deadline: int  # seconds without progress
     progress_at: str
-    previous: str | None = None
+    previous: str | None = None  # what serves; of a run back to that: what it leaves, None where that had no pods
     steps: tuple[tuple[int, int], ...] = ()  # weight in percent, pause in seconds
     checks: Object | None = None  # spec.rollout.checks; None: none
     step: int = 0

@@ -76,6 +76,29 @@ def test_gate_disabled_means_a_canary_alone(stock):
     assert stock.condition("GatePassed")["reason"] == "NotRequired"
 
 
+def test_where_only_a_gate_ran_no_event_says_that_something_moved(stock):
+    stock.events.clear()
+    stock.edit(islands__enabled=True, engine__image="wrong:1")
+    stock.settle()
+    assert reasons(stock) == ["RolloutStarted", "GateStarted", "GateFailed"]
+    assert stock.events[-1].note.endswith(f"; revision {active(stock)} serves")
+    stock.events.clear()
+    stock.edit(engine__image="hangs:1")
+    stock.until("Gating")
+    stock.edit(islands__enabled=False, engine__image="good:1")
+    stock.settle()
+    assert reasons(stock) == ["RolloutStarted", "GateStarted", "RolloutEnded"]
+    assert stock.events[-1].note.endswith("ended in Gating: the spec asks for what serves")
+
+
+def test_a_rollback_names_what_it_leaves(stock):
+    stock.edit(engine__image="crash:1")
+    stock.settle()
+    bad, good = stock.status["revisions"]["desired"], active(stock)
+    assert reasons(stock)[-2:] == ["RollbackStarted", "RolledBack"]
+    assert stock.events[-2].note == f"revision {good}, from {bad}"
+
+
 # --- islands on ---
 
 
@@ -133,7 +156,8 @@ def test_row_8_no_gate_verdict_but_pass_promotes(islands):
         assert islands.status["gate"]["verdict"] == verdict
         assert islands.status["revisions"]["rejected"][-1]["reason"] == reason
         assert islands.condition("GatePassed")["reason"] == reason
-        assert "GateInconclusive" in reasons(islands)
+        assert f"Gate{'Error' if verdict == 'ERROR' else 'Inconclusive'}" in reasons(islands)
+        islands.events.clear()
         assert pods(islands) == before
 
 
@@ -473,7 +497,12 @@ def test_row_15_back_to_the_living_pods():
     world.edit(engine__image="good:1")
     world.settle()
     assert pods(world) == before
-    assert reasons(world)[-2:] == ["RevertStarted", "Promoted"]
+    assert reasons(world)[-2:] == ["RevertStarted", "Reverted"]
+    new, old = world.status["revisions"]["history"], active(world)
+    assert [k["revision"] for k in new] == [old]
+    (started,) = [e.note for e in world.events if e.reason == "RevertStarted"]
+    assert started.startswith(f"revision {old}, from ")
+    assert not started.endswith(old)
 
 
 def test_an_edit_half_way_is_a_run_of_its_own(stock):
