@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from island_operator.core.view import Pass
 
 UNREADABLE = 8  # engines named
+_ZERO = "scaled to zero: nothing serves"
 _QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
 _SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
     ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
@@ -119,6 +120,8 @@ def _ready(state: State, here: Pass, ready: int) -> Told:
     if ready < n:
         told = f"{ready} of {n} pods are Ready"
         return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked, here, state)
+    if n == 0:
+        return "True", "ScaledToZero", _ZERO
     return "True", "Serving", f"revision {state.active} serves with {ready} of {n} pods Ready"
 
 
@@ -126,7 +129,7 @@ def _available(state: State, here: Pass, ready: int) -> Told:
     """Requests are served: at most one pod is missing."""
     n = here.intent.replicas
     if n == 0:
-        return "True", "ScaledToZero", "spec.replicas is 0"
+        return "True", "ScaledToZero", _ZERO
     told = f"{ready} of {n} pods are Ready"
     if ready >= max(1, n - 1):
         return "True", "EnoughPodsReady", told
@@ -210,7 +213,9 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
     if run.phase == CANARY and run.held_since:
         pause = run.steps[run.step][1]
         told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
-    elif ready >= n:
+    elif fleet is None or fleet.deployment is None:
+        told = f"revision {run.revision}: its Deployment is not there yet"
+    elif ready >= n and not here.others_idle(run.revision):
         told = f"revision {run.revision}: waits for the pods of other revisions to end"
     else:
         told = f"revision {run.revision}: {ready} of {n} pods are Ready"

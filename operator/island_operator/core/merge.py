@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from island_operator.api.rules import COUPLED_ENV
+from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object
@@ -74,6 +75,12 @@ def check_template(template: Object) -> None:
         for entry in _entries(spec.get(kind), f"{root}.spec.{kind}", "name"):
             if kind == "containers" and entry["name"] == ENGINE:
                 _check_engine(entry, f"{root}.spec.containers[{ENGINE}]")
+            elif kind == "containers" and not entry.get("image"):
+                name = escaped(entry["name"], 63)
+                told = (
+                    f"name one of them {ENGINE}, whose fields are merged; {name} is another container, without an image"
+                )
+                raise TemplateError(f"{root}.spec.containers: {told}")
             elif kind == "initContainers" and entry["name"] == ENGINE:
                 raise TemplateError(f"{root}.spec.initContainers[{ENGINE}] takes the engine's name: use another")
 

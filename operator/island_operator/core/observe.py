@@ -27,6 +27,15 @@ _PULL = {
     "RegistryUnavailable",
 }
 _PULL_FATAL = _PULL - {"ErrImagePull", "RegistryUnavailable"}  # those two come with the first hiccup of a registry
+MODEL = "model"  # the volume of spec.model.source
+_SOURCES = {"hostPath": "hostPath", "persistentVolumeClaim": "pvc"}  # below spec.model.source
+_MUST_EXIST = {  # kinds of volumes, and what each calls the thing
+    "hostPath": "path",
+    "persistentVolumeClaim": "claimName",
+    "secret": "secretName",
+    "configMap": "name",
+    "image": "reference",
+}
 _START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 
 
@@ -180,6 +189,8 @@ def trouble(pod: Object, now: str, snapshot: Snapshot) -> Trouble | None:
 
 
 def _creating(pod: Object) -> bool:
+    if condition(pod, "PodReadyToStartContainers").get("status") == "True":
+        return False  # volumes and network are there: an image is on its way
     waits = ((s.get("state") or {}).get("waiting") or {} for s in container_statuses(pod))
     return any(w.get("reason") == "ContainerCreating" for w in waits)
 
@@ -253,16 +264,22 @@ def _shortage(pod: Object, resource: str, told: str, snapshot: Snapshot) -> str:
 
 
 def _volumes(pod: Object) -> str:
-    """What must exist on the node or in the namespace, in the words of a pod's spec."""
-    named = []
+    """What must exist on the node or in the namespace, by the field that asks for it. Volumes that the kubelet makes
+    itself, or does without, are not what it waits for.
+    """
+    model, others = [], []
     for volume in pod["spec"].get("volumes", ()):
-        for kind, key in (
-            ("hostPath", "path"),
-            ("persistentVolumeClaim", "claimName"),
-            ("secret", "secretName"),
-            ("configMap", "name"),
-            ("image", "reference"),
-        ):
-            if kind in volume:
-                named.append(f"{volume['name']} ({kind} {volume[kind].get(key)})")
-    return escaped(", ".join(named) + " must exist" if named else "see kubectl describe pod")
+        for kind, key in _MUST_EXIST.items():
+            if kind not in volume or volume[kind].get("optional") or _unchecked(kind, volume[kind]):
+                continue
+            name = volume[kind].get(key)
+            if volume["name"] == MODEL and (field := _SOURCES.get(kind)):
+                model.append(f"spec.model.source.{field} {name} must exist")
+            else:
+                others.append(f"{volume['name']} ({kind} {name})")
+    told = [*model, *([f"of spec.podTemplate {', '.join(others)}"] if others else [])]
+    return escaped(", or ".join(told) or "see kubectl describe pod")
+
+
+def _unchecked(kind: str, source: Object) -> bool:
+    return kind == "hostPath" and source.get("type") in {None, "", "DirectoryOrCreate", "FileOrCreate"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from island_operator.core.merge import ENGINE, merge
 from island_operator.core.observe import ENGINE as ENGINE_ROLE
 from island_operator.core.observe import GATE as GATE_ROLE
-from island_operator.core.observe import HALF, INSTANCE, REVISION, ROLE
+from island_operator.core.observe import HALF, INSTANCE, MODEL, REVISION, ROLE
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object
@@ -90,7 +90,7 @@ def _container(revision: Revision, args: list[str]) -> Object:
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [
             *(
-                [{"name": "model", "mountPath": MODEL_PATH, "readOnly": True}]
+                [{"name": MODEL, "mountPath": MODEL_PATH, "readOnly": True}]
                 if _source(parts["model"]["source"])
                 else []
             ),
@@ -144,9 +144,7 @@ def _model(revision: Revision) -> str:
 def _source(source: Object) -> list[Object]:
     """The volume that holds the model; none where the engine downloads it."""
     if "hostPath" in source:
-        return [
-            {"name": "model", "hostPath": {"path": source["hostPath"], "type": "Directory"}}
-        ]  # never made if missing
+        return [{"name": MODEL, "hostPath": {"path": source["hostPath"], "type": "Directory"}}]  # never made if missing
     if "pvc" in source:
-        return [{"name": "model", "persistentVolumeClaim": {"claimName": source["pvc"], "readOnly": True}}]
+        return [{"name": MODEL, "persistentVolumeClaim": {"claimName": source["pvc"], "readOnly": True}}]
     return []

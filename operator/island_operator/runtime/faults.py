@@ -23,15 +23,17 @@ def explain(error: Exception) -> tuple[str, str]:
 
 
 def blamed(parent: Object, reason: str, message: str, now: str) -> Object:
-    """The status as it was, with Degraded=True saying why; and Ready=False for one that never had a Ready condition."""
+    """The status as it was, with Degraded=True saying why; and so do Ready and Progressing, where they tell of a wait
+    that this ends, or of nothing yet. What serves still serves.
+    """
     generation, status = parent["metadata"]["generation"], parent.get("status") or {}
     message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
     before = {condition["type"]: condition for condition in status.get("conditions") or ()}
     after = dict(before)
-    for kind, state in (("Ready", "False"), ("Degraded", "True")):
+    for kind, state in (("Ready", "False"), ("Progressing", "True"), ("Degraded", "True")):
         old = before.get(kind)
-        if kind == "Ready" and old is not None and old.get("reason") != reason:
-            continue  # the revision that serves still serves
+        if kind != "Degraded" and (old["status"] != state if old else kind == "Progressing"):
+            continue
         after[kind] = {
             "type": kind,
             "status": state,

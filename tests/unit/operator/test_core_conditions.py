@@ -149,7 +149,7 @@ def unschedulable(message):
         (
             {**waiting("ContainerCreating"), "startTime": "2026-01-01T00:09:00Z"},
             "VolumesNotReady",
-            "model (hostPath /models/not-there) must exist",
+            "spec.model.source.hostPath /models/not-there must exist",
             False,
         ),
     ],
@@ -172,6 +172,54 @@ def test_what_keeps_a_pod_from_serving(status, reason, says, fatal):
 )
 def test_what_is_no_trouble(status):
     assert trouble(pod(**status), NOW, ALONE) is None
+
+
+def creating(*volumes, **status):
+    made = pod(**waiting("ContainerCreating"), startTime="2026-01-01T00:09:00Z", **status)
+    made["spec"]["volumes"] += volumes
+    return made
+
+
+def test_only_volumes_that_can_be_missing_are_named():
+    good = ({"name": "a", "hostPath": {"path": "/a", "type": ""}}, {"name": "b", "secret": {"optional": True}})
+    waits = "pod p waits for its volumes on n1: spec.model.source.hostPath /models/not-there must exist"
+    assert trouble(creating(*good), NOW, ALONE).message == waits
+    told = trouble(creating({"name": "c", "configMap": {"name": "d"}}), NOW, ALONE).message
+    assert told == f"{waits}, or of spec.podTemplate c (configMap d)"
+
+
+def test_an_image_that_takes_long_is_no_missing_volume():
+    mounted = {"type": "PodReadyToStartContainers", "status": "True"}
+    assert trouble(creating(conditions=[mounted]), NOW, ALONE) is None
+
+
+def test_a_model_that_never_comes_is_degraded_once_the_deadline_has_passed():
+    world = World(engine__image="good:1").until("Promoting")
+    world.operate()
+    for _ in range(3):
+        world.tick(0)
+        world.operate()
+    stuck = world.pods()
+    for one in stuck:
+        one["status"]["startTime"] = world.now
+    world.seconds += 601
+    world.operate()
+    degraded = world.condition("Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "VolumesNotReady")
+    assert "spec.model.source.hostPath /models/tiny must exist" in degraded["message"]
+
+
+def test_nothing_is_waited_for_that_is_not_there():
+    world = World(replicas=0)
+    messages = set()
+    world.check = lambda w: messages.update(c["message"] for c in w.status.get("conditions", ()))
+    world.settle()
+    world.edit(engine__image="good:2")
+    world.settle()
+    assert not [m for m in messages if "other revisions" in m]
+    ready = world.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
+    assert ready["message"] == world.condition("Available")["message"] == "scaled to zero: nothing serves"
 
 
 def test_a_shortage_names_what_is_asked_what_the_nodes_say_and_what_the_siblings_hold():

@@ -88,6 +88,7 @@ def engine(**container):
         ({"spec": {"nodeName": "n"}}, ["spec.nodeName"]),
         ({"spec": {"automountServiceAccountToken": True}}, ["spec.automountServiceAccountToken"]),
         ({"spec": {"containers": [{"image": "i"}]}}, ["containers[0].name is missing"]),
+        ({"spec": {"containers": [{"name": "main"}]}}, ["spec.podTemplate.spec.containers: name one of them engine"]),
         ({"spec": {"volumes": ["x"]}}, ["volumes[0].name is missing"]),
         ({"spec": {"volumes": 7}}, ["volumes must be a list"]),
         ({"spec": []}, ["spec.podTemplate.spec must be an object"]),

@@ -14,6 +14,7 @@ from island_operator.cluster.kinds import WATCHED
 from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core.checks import Reading
 from island_operator.core.model import Plan, Target
+from island_operator.runtime.faults import blamed
 from island_operator.runtime.reconciler import NotLeading, Reconciler
 
 KEY = Key("default", "x")
@@ -372,3 +373,18 @@ async def test_the_core_sees_what_was_read_of_the_engines_and_says_which_to_read
     await world.see()
     await world.reconciler(KEY)
     assert scrapes.forgotten == [KEY]
+
+
+def test_what_is_refused_ends_every_wait_that_the_status_told_of():
+    def told(kind, status):
+        return {"type": kind, "status": status, "reason": "Canary", "message": "m", "lastTransitionTime": "then"}
+
+    def after(ready, progressing):
+        status = {"conditions": [told("Ready", ready), told("Progressing", progressing)]}
+        made = blamed({"metadata": {"generation": 2}, "status": status}, "ApplyRefused", "no", "now")
+        return {c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in made["conditions"]}
+
+    waits = {"Ready": ("False", "ApplyRefused", "then"), "Progressing": ("True", "ApplyRefused", "then")}
+    assert after("False", "True") == {**waits, "Degraded": ("True", "ApplyRefused", "now")}
+    serves = {"Ready": ("True", "Canary", "then"), "Progressing": ("False", "Canary", "then")}
+    assert after("True", "False") == {**serves, "Degraded": ("True", "ApplyRefused", "now")}
