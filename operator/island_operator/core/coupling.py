@@ -65,3 +65,19 @@ def half_of(parts: Object) -> Half:
         max_total_tokens=int(side["maxTotalTokens"]) if split else None,
         max_running_requests=int(side.get("maxRunningRequests") or parts["engine"]["maxRunningRequests"]),
     )
+
+
+def gains_nothing(parts: Object) -> str | None:
+    """One sentence where islands are on and both halves are the same: what they free stays unused. The shared pool of
+    the mode unified is one by design, and lends what is free by itself.
+    """
+    half = half_of(parts)
+    twin = half_of({**parts, "islands": {"enabled": False}})
+    same = (half.ratio, half.max_total_tokens, half.max_running_requests)
+    if not half.islands or half.ratio is None or same != (twin.ratio, twin.max_total_tokens, twin.max_running_requests):
+        return None
+    return (
+        f"spec.partition: both halves are {half.ratio} of {half.max_total_tokens} tokens, so the full pool "
+        "gains nothing from islands: give partition.islands a smaller swaFullTokensRatio and a larger maxTotalTokens, "
+        "such as island-engine plan computes"
+    )

@@ -17,6 +17,7 @@ from island_engine.gate.report import Verdict
 from island_operator.core import gate as gates
 from island_operator.core import health, scale, transitions
 from island_operator.core.clock import elapsed
+from island_operator.core.coupling import gains_nothing
 from island_operator.core.observe import Trouble
 from island_operator.core.scale import Room
 from island_operator.core.state import Gate, Known, Run, State
@@ -90,6 +91,8 @@ def start(
     if run.previous or revision != state.active:
         told = f"revision {revision}{f', from {run.previous}' if run.previous else ''}"
         here.tell(f"{kind}Started", told, warn=kind == "Rollback")
+    if kind == "Rollout" and (new := here.revision(revision)) and (wrong := gains_nothing(new.parts)):
+        here.tell("NothingGained", wrong, warn=True)
     return _enter(state, run, phase, here)
 
 

@@ -91,6 +91,22 @@ def test_where_only_a_gate_ran_no_event_says_that_something_moved(stock):
     assert stock.events[-1].note.endswith("ended in Gating: the spec asks for what serves")
 
 
+def test_equal_halves_are_told_to_gain_nothing(stock):
+    same = {"swaFullTokensRatio": "0.4", "maxTotalTokens": 9984}
+    stock.edit(islands__enabled=True)
+    stock.settle()
+    assert "NothingGained" not in reasons(stock)
+    stock.edit(partition={"mode": "unified"})
+    stock.settle()
+    assert "NothingGained" not in reasons(stock)
+    stock.edit(partition={"islands": same, "stock": same})
+    stock.settle()
+    (event,) = [e for e in stock.events if e.reason == "NothingGained"]
+    assert event.type == "Warning"
+    told = "spec.partition: both halves are 0.4 of 9984 tokens, so the full pool gains nothing from islands: give "
+    assert event.note.startswith(told)
+
+
 def test_a_rollback_names_what_it_leaves(stock):
     stock.edit(engine__image="crash:1")
     stock.settle()
