@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from island_operator.core.arguments import refused
 from island_operator.core.clock import seconds
 from island_operator.core.merge import TemplateError, check_template
 from island_operator.core.observe import Trouble
@@ -104,6 +105,8 @@ def _revision(spec: Object) -> tuple[Revision | None, Trouble | None]:
         return None, Trouble("PodTemplateInvalid", str(error))
     except ValueError as error:
         return None, Trouble("PartitionInvalid", str(error))
+    if revision.half.islands and (wrong := refused(revision.parts["engine"].get("args", ()))):
+        return None, Trouble("ArgumentRefused", wrong)
     if len(revision.text) > SNAPSHOT_BYTES:
         told = f"spec is {len(revision.text)} bytes of JSON, more than the {SNAPSHOT_BYTES} that a revision can keep"
         return None, Trouble("SpecTooLarge", f"{told}: shorten spec.engine.env, spec.engine.args or spec.podTemplate")

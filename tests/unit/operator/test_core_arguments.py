@@ -1,0 +1,66 @@
+"""What islands do not go with is said before a gate boots, and stands in the way of nothing but islands."""
+
+import pytest
+from support.world import HALF, World
+
+from island_engine import refusals
+from island_operator.api.rules import COUPLED_FLAGS
+from island_operator.core.arguments import REFUSED, UNPROVED_DRAFTS, refused
+
+
+def test_the_flags_are_those_that_the_engine_refuses():
+    """The rest of the engine's are never in engine.args: the API refuses the coupled ones."""
+    assert set(REFUSED) == {rule.flag for rule in refusals.RULES} - set(COUPLED_FLAGS)
+    assert UNPROVED_DRAFTS == refusals.UNPROVED_DRAFTS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (["--tp", "1", "--enable-hierarchical-cache"], "--enable-hierarchical-cache"),
+        (["--enable-hicache"], "--enable-hicache"),
+        (["--pp-size", "2"], "--pp-size"),
+        (["--pipeline-parallel-size=2"], "--pipeline-parallel-size"),
+        (["--disaggregation-mode prefill"], "--disaggregation-mode"),
+        (["--speculative-algorithm", "dflash"], "--speculative-algorithm"),
+        (["--swa-prefix-tails=0"], "--swa-prefix-tails"),
+    ],
+    ids=str,
+)
+def test_a_flag_that_islands_refuse_is_named_with_what_to_do(arguments, flag):
+    told = refused(arguments)
+    assert told.startswith(f"spec.engine.args: {flag} does not go with islands: ")
+    assert told.endswith(", or set spec.islands.enabled to false")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--pp-size", "1", "--pipeline-parallel-size=1"],
+        ["--disaggregation-mode=null", "--decoupled-spec-role", "null"],
+        ["--speculative-algorithm", "EAGLE3"],
+        ["--chat-template", "enable-lmcache"],
+    ],
+    ids=str,
+)
+def test_what_goes_with_islands(arguments):
+    assert refused(arguments) is None
+
+
+def test_no_gate_boots_for_it_what_serves_stays_and_the_stock_half_takes_it():
+    world = World(islands__enabled=True).settle()
+    before, jobs = {p["metadata"]["uid"] for p in world.pods()}, list(world.jobs_made)
+    world.edit(engine__args=["--enable-hierarchical-cache"])
+    world.settle()
+    ready, degraded = world.condition("Ready"), world.condition("Degraded")
+    assert ready["status"] == "False"
+    assert ready["reason"] == degraded["reason"] == "ArgumentRefused"
+    assert "--enable-hierarchical-cache" in ready["message"]
+    assert world.jobs_made == jobs
+    assert {p["metadata"]["uid"] for p in world.pods()} == before
+    world.edit(islands__enabled=False)
+    world.settle()
+    assert world.condition("Ready")["status"] == "True"
+    assert {p["metadata"]["labels"][HALF] for p in world.pods()} == {"stock"}
+    assert "--enable-hierarchical-cache" in world.pods()[0]["spec"]["containers"][0]["args"]
