@@ -156,7 +156,8 @@ def test_columns_tell_what_serves(plane: ControlPlane) -> None:
         "phase": "Gating",
         "readyReplicas": 2,
         "islands": {"enabled": False, "ratio": "0.32", "maxTotalTokens": 740_000},
-        "gate": {"revision": "r", "attempt": 1, "job": "j", "startedAt": "t", "verdict": "PASS"},
+        "gate": {"revision": "r", "attempt": 1, "job": "j", "startedAt": "t", "verdict": "FAIL"},
+        "gateVerdict": "PASS",
         "conditions": [ready],
     }
     plane.merge("iisvc", "told", {"status": status}, subresource="status")
