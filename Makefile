@@ -68,7 +68,7 @@ integration: venv venv-engine ## Tests on a real API server and on real engines 
 .PHONY: e2e
 e2e: root venv venv-engine ## Tests in the real cluster: the story of the demo, bad input, the cluster itself (minutes)
 	.venv/bin/python -m pytest e2e/scenarios/test_cluster.py -q
-	.venv/bin/python -m pytest e2e/scenarios/test_story.py e2e/scenarios/test_bad_input.py -q
+	.venv/bin/python -m pytest e2e/scenarios/test_readme.py e2e/scenarios/test_story.py e2e/scenarios/test_bad_input.py -q
 
 .PHONY: test
 test: check integration e2e ## Everything that CI checks
