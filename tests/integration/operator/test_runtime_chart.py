@@ -76,7 +76,7 @@ def test_row_26_it_installs_into_a_restricted_namespace_and_its_account_may_do_a
     plane.kubectl("label", "namespace", "system", "pod-security.kubernetes.io/enforce=restricted")
     plane.kubectl("delete", "crd", "inferenceservices.radix-islands.dev")
     notes = helm(plane, "upgrade", "--install", "radix-islands", str(CHART), "--namespace", "system")
-    assert "kubectl apply -f examples/tiny-gemma.yaml" in notes
+    assert "kubectl apply --server-side -f examples/tiny-gemma.yaml" in notes
     until("pod security admits its pod", lambda: plane.get("pods", namespace="system"))
     plane.kubectl("create", "namespace", "models")
     with OperatorProcess(
