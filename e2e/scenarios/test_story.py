@@ -100,7 +100,8 @@ def test_children_are_owned_and_nothing_blocks_deletion(story: Story, kube: Kube
 
 
 def test_events_tell_each_thing_once(story: Story, kube: Kube) -> None:
-    events = [e for e in kube.get("events")["items"] if e["involvedObject"]["name"] == story.name]
+    uid = kube.get("iisvc", story.name)["metadata"]["uid"]  # others had this name before
+    events = [e for e in kube.get("events")["items"] if e["involvedObject"].get("uid") == uid]
     told = [(e["reason"], e["message"]) for e in events]
     assert {"GateFailed", "RolledBack"} & {reason for reason, _ in told}
     assert len(told) == len(set(told)), f"an Event object per occurrence: {json.dumps(sorted(told))}"
