@@ -6,9 +6,11 @@ see as an error is counted as one. Sessions re-send their growing transcript, as
 
 import json
 import random
+import socket
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 URL, WORKERS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -47,6 +49,20 @@ def work(seed: int) -> None:
             time.sleep(PAUSE)
 
 
+def until_it_answers(patience: float = 60) -> None:
+    """A Service is behind its pods by a moment: kube-proxy refuses connections until it knows them."""
+    where = urllib.parse.urlsplit(URL)
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((where.hostname, where.port), timeout=5).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+
+
+until_it_answers()
 for worker in range(WORKERS):
     threading.Thread(target=work, args=(worker,), daemon=True).start()
 while True:
