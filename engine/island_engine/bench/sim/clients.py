@@ -6,6 +6,7 @@ Token ids are drawn from the stand-in model's vocabulary without its specials. S
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from array import array
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ class Sessions:
         return self.system + self.turns * (self.new[1] + self.output[1])
 
 
-class Clients:
+class Clients(ABC):
     """Asks while fewer than `concurrency` requests are outstanding, and keeps the times of each."""
 
     def __init__(self, workload: Independent | Sessions, seed: int) -> None:
@@ -83,18 +84,18 @@ class Clients:
         return [end - self.sent[name] for name, end in self.done.items()]
 
     @property
+    @abstractmethod
     def outputs(self) -> int:
         """Tokens that the whole workload generates."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def inputs(self) -> int:
         """Tokens that must be computed at least once: what a cache that loses nothing would prefill."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll(self, now: float) -> list[Ask]:
         """Requests that are sent now."""
-        raise NotImplementedError
 
     def end(self, name: str, now: float) -> None:
         """A request has got its last token."""
