@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from island_operator.cluster.kinds import INSTANCE, PARENT
@@ -100,10 +100,6 @@ class Cache:
     def parents(self) -> list[Object]:
         """Every InferenceService we know of."""
         return [parent for key in self._shelves if (parent := self.parent(key)) is not None]
-
-    def phases(self) -> Counter[str]:
-        """How many InferenceServices are in each phase; Unknown before the first status."""
-        return Counter(str((parent.get("status") or {}).get("phase", "Unknown")) for parent in self.parents())
 
 
 def _shared(value: Any) -> Any:

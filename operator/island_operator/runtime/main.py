@@ -69,7 +69,7 @@ class Operator:
         self._queue = Queue(self._reconciler, metrics, workers=options.workers)
         self._feed = Feed(cluster, self._cache, self._queue, options.namespace)
         self._stop = asyncio.Event()
-        metrics.bind(self._cache.phases, lambda: self._queue.depth, self.lease.held, lambda: self._events.dropped)
+        metrics.bind(self._cache.parents, lambda: self._queue.depth, self.lease.held, lambda: self._events.dropped)
 
     def _look_again(self, key: Key) -> None:
         self._queue.add(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -11,7 +12,6 @@ from island_operator.core.clock import elapsed
 from island_operator.core.verbs import VERBS
 
 if TYPE_CHECKING:
-    from collections import Counter as Counts
     from collections.abc import Callable, Iterable
 
     from prometheus_client import Metric
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object
 
 READS = {"get", "list"}
+VALUES = {"True": 1, "False": 0}  # of a condition
 # The only causes that become a label: a gate's report may hold any word, and every word is a series for ever.
 CAUSES = {
     "Aborted",
@@ -37,18 +38,36 @@ CAUSES = {
 }
 
 
-class Phases:
-    """island_operator_phase{phase}, counted in the cache when somebody asks."""
+class Resources:
+    """What the InferenceServices say of themselves, read in the cache when somebody asks. A standby's is empty.
 
-    def __init__(self, phases: Callable[[], Counts[str]]) -> None:
-        self._phases = phases
+    island_operator_phase{phase} counts them. island_operator_condition{namespace,inferenceservice,condition,reason} is
+    1 for True and 0 for False; a condition that is Unknown has no series.
+    """
+
+    def __init__(self, parents: Callable[[], Iterable[Object]]) -> None:
+        self._parents = parents
 
     def collect(self) -> Iterable[Metric]:
         """See prometheus_client."""
-        family = GaugeMetricFamily("island_operator_phase", "InferenceServices by phase", labels=["phase"])
-        for phase, count in sorted(self._phases().items()):
-            family.add_metric([phase], count)
-        yield family
+        phases = GaugeMetricFamily("island_operator_phase", "InferenceServices by phase", labels=["phase"])
+        conditions = GaugeMetricFamily(
+            "island_operator_condition",
+            "Condition of an InferenceService, 1: True, 0: False",
+            labels=["namespace", "inferenceservice", "condition", "reason"],
+        )
+        counts: Counts[str] = Counts()
+        for parent in self._parents():
+            meta, status = parent["metadata"], parent.get("status") or {}
+            counts[str(status.get("phase", "Unknown"))] += 1  # Unknown before the first status
+            for told in status.get("conditions") or ():
+                if told["status"] in VALUES:
+                    series = [meta["namespace"], meta["name"], told["type"], told["reason"]]
+                    conditions.add_metric(series, VALUES[told["status"]])
+        for phase, count in sorted(counts.items()):
+            phases.add_metric([phase], count)
+        yield phases
+        yield conditions
 
 
 class Metrics:
@@ -99,13 +118,13 @@ class Metrics:
 
     def bind(
         self,
-        phases: Callable[[], Counts[str]],
+        parents: Callable[[], Iterable[Object]],
         depth: Callable[[], int],
         leading: Callable[[], bool],
         dropped: Callable[[], int],
     ) -> None:
         """Where the gauges look."""
-        self.registry.register(Phases(phases))
+        self.registry.register(Resources(parents))
         self._depth.set_function(depth)
         self._leading.set_function(leading)
         self._dropped.set_function(dropped)

@@ -106,12 +106,3 @@ def test_a_sweep_keeps_what_was_made_after_its_list_was_taken():
     cache.put("Deployment", child(20))
     assert cache.sweep("Deployment", Listing((), 19)) == set()
     assert held(cache) == {"x-1": "20"}
-
-
-def test_phases_are_counted():
-    cache = Cache()
-    cache.put("InferenceService", parent(1, phase="Stable"))
-    other = parent(2, uid="q")
-    other["metadata"]["name"] = "y"
-    cache.put("InferenceService", other)
-    assert cache.phases() == {"Stable": 1, "Unknown": 1}

@@ -5,7 +5,6 @@ import json
 import logging
 import subprocess
 import sys
-from collections import Counter
 
 import aiohttp
 import pytest
@@ -39,7 +38,7 @@ async def test_probes_say_what_is_wrong():
 
 def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
     metrics = Metrics()
-    metrics.bind(lambda: Counter(Stable=2, Gating=1), lambda: 3, lambda: True, lambda: 4)
+    metrics.bind(list, lambda: 3, lambda: True, lambda: 4)
     rolled = {"conditions": [{"type": "RolledBack", "status": "True", "reason": "GateFailed"}]}
     times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:30Z"}
     failed = {"gate": {"verdict": "FAIL", "job": "g1", **times}}
@@ -71,8 +70,6 @@ def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
         'island_operator_api_errors_total{code="403"} 1.0',
         'island_operator_reconciles_total{result="error"} 1.0',
         'island_operator_reconciles_total{result="success"} 0.0',
-        'island_operator_phase{phase="Gating"} 1.0',
-        'island_operator_phase{phase="Stable"} 2.0',
         "island_operator_queue_depth 3.0",
         "island_operator_leading 1.0",
         "island_operator_events_dropped 4.0",
@@ -80,6 +77,29 @@ def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
     ):
         assert line in lines
     assert not [line for line in lines if '"Lease"' in line]
+
+
+def test_metrics_tell_phases_and_conditions_of_what_the_cache_holds_now():
+    def resource(name, phase, **conditions):
+        told = [{"type": kind, "status": status, "reason": "Why"} for kind, status in conditions.items()]
+        return {"metadata": {"namespace": "ns", "name": name}, "status": {"phase": phase, "conditions": told}}
+
+    held = [resource("a", "Stable", Ready="True", GatePassed="Unknown"), resource("b", "Gating", Ready="False")]
+    metrics = Metrics()
+    metrics.bind(lambda: held, lambda: 0, lambda: True, lambda: 0)
+
+    def series():
+        names = ("island_operator_phase{", "island_operator_condition{")
+        return [line for line in metrics.render().decode().splitlines() if line.startswith(names)]
+
+    assert series() == [
+        'island_operator_phase{phase="Gating"} 1.0',
+        'island_operator_phase{phase="Stable"} 1.0',
+        'island_operator_condition{condition="Ready",inferenceservice="a",namespace="ns",reason="Why"} 1.0',
+        'island_operator_condition{condition="Ready",inferenceservice="b",namespace="ns",reason="Why"} 0.0',
+    ]
+    held[:] = [{"metadata": {"namespace": "ns", "name": "new"}}]
+    assert series() == ['island_operator_phase{phase="Unknown"} 1.0']
 
 
 def test_every_log_line_is_one_json_object_that_names_its_resource():
