@@ -32,19 +32,32 @@ MERGE = "application/merge-patch+json"
 class KubernetesCluster:
     """One API server. `observe(verb, kind, status)` is told of every request (status 0: no answer)."""
 
-    def __init__(self, configuration: Any, observe: Callable[[str, str, int], None], scratch: ExitStack) -> None:
-        self._configuration, self._observe, self._scratch = configuration, observe, scratch
+    def __init__(
+        self,
+        configuration: Any,
+        observe: Callable[[str, str, int], None],
+        scratch: ExitStack,
+        agent: str = FIELD_MANAGER,
+        namespace: str | None = None,
+    ) -> None:
+        self._configuration, self._observe, self._scratch, self._agent = configuration, observe, scratch, agent
         self._api = client.ApiClient(configuration)
+        self.namespace = namespace  # of the kubeconfig's context; None: it names none
 
     @classmethod
     async def connect(
-        cls, kubeconfig: str | None = None, observe: Callable[[str, str, int], None] = lambda *_: None
+        cls,
+        kubeconfig: str | None = None,
+        observe: Callable[[str, str, int], None] = lambda *_: None,
+        *,
+        context: str | None = None,
+        agent: str = FIELD_MANAGER,
     ) -> KubernetesCluster:
         """From a kubeconfig file: the one given, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-        Raises ValueError (one sentence) when none of them can be used.
+        `agent` signs requests and patches. Raises ValueError (one sentence) when none of them can be used.
         """
-        configuration = client.Configuration()
+        configuration, namespace = client.Configuration(), None
         file = kubeconfig or os.environ.get("KUBECONFIG")
         with ExitStack() as scratch:
             try:
@@ -54,17 +67,25 @@ class KubernetesCluster:
                     _must_exist(file or "~/.kube/config")
                     # its inline certificates become files; a service account's are files already
                     folder = scratch.enter_context(tempfile.TemporaryDirectory(prefix="island-operator-"))
-                    await config.load_kube_config(
-                        file, client_configuration=configuration, persist_config=False, temp_file_path=folder
+                    loader = await config.load_kube_config(
+                        file,
+                        context=context,
+                        client_configuration=configuration,
+                        persist_config=False,
+                        temp_file_path=folder,
                     )
+                    namespace = loader.current_context["context"].get("namespace")
             except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
                 source, why = file or "the service account or ~/.kube/config", " ".join(str(error).split())
                 raise ValueError(f"no cluster from {source}: {why}; give a kubeconfig with --kubeconfig") from error
-            return cls(configuration, observe, scratch.pop_all())
+            return cls(configuration, observe, scratch.pop_all(), agent, namespace)
 
-    async def list(self, kind: str, namespace: str | None = None) -> Listing:
-        """From the API server's watch cache (resourceVersion=0), which costs it nothing."""
-        query = {"resourceVersion": "0", **({"labelSelector": INSTANCE} if kind in CHILDREN else {})}
+    async def list(self, kind: str, namespace: str | None = None, *, instance: str | None = None) -> Listing:
+        """From the API server's watch cache (resourceVersion=0), which costs it nothing; `instance`: children of that
+        InferenceService alone.
+        """
+        labels = f"{INSTANCE}={instance}" if instance else INSTANCE
+        query = {"resourceVersion": "0", **({"labelSelector": labels} if kind in CHILDREN else {})}
         found = await self._call("list", kind, namespace, query=query)
         items = ({"apiVersion": KINDS[kind].api_version, "kind": kind, **item} for item in found["items"])
         return Listing(tuple(items), int(found["metadata"]["resourceVersion"]))
@@ -99,7 +120,7 @@ class KubernetesCluster:
 
     async def patch(self, kind: str, namespace: str, name: str, body: Object) -> Object:
         """A merge patch of the object itself."""
-        query = {"fieldManager": FIELD_MANAGER}
+        query = {"fieldManager": self._agent}
         return await self._call("patch", kind, namespace, name, body=body, query=query, content=MERGE)
 
     async def create(self, body: Object) -> Object:
@@ -134,6 +155,11 @@ class KubernetesCluster:
             insecure=not given.verify_ssl,
         )
 
+    @property
+    def host(self) -> str:
+        """The API server's URL."""
+        return str(self._configuration.host)
+
     async def close(self) -> None:
         """Close the connections and remove the scratch files."""
         await self._api.close()
@@ -157,25 +183,40 @@ class KubernetesCluster:
         query: dict[str, str] | None = None,
         content: str = "application/json",
     ) -> Object:
-        path = KINDS[kind].path(namespace, name, subresource) + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": content, "Accept": "application/json", "User-Agent": "radix-islands"}
+        path = KINDS[kind].path(namespace, name, subresource)
+        what = f"{kind}/{subresource}" if subresource else kind
+        answer: Object = json.loads(await self.request(verb, path, what, body=body, query=query, content=content))
+        return answer
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        what: str,
+        *,
+        body: Object | None = None,
+        query: dict[str, str] | None = None,
+        content: str = "application/json",
+    ) -> bytes:
+        """The answer to one request, whatever it is; `what` tells `observe` what it was about."""
+        url = self.host + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Content-Type": content, "Accept": "application/json, */*", "User-Agent": self._agent}
         if token := await self._token():
             headers["Authorization"] = token
         status = 0
         try:
             reply = await self._api.rest_client.request(
-                METHODS[verb], self._configuration.host + path, headers=headers, body=body, _request_timeout=TIMEOUT
+                METHODS[verb], url, headers=headers, body=body, _request_timeout=TIMEOUT
             )
             raw: bytes = await reply.read()
             status = reply.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"{type(error).__name__} {error}".strip()) from error
         finally:
-            self._observe(verb, f"{kind}/{subresource}" if subresource else kind, status)
+            self._observe(verb, what, status)
         if status >= 400:
             raise ApiError(status, _sentence(raw))
-        answer: Object = json.loads(raw)
-        return answer
+        return raw
 
 
 METHODS = {

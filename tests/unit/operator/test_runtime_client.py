@@ -147,3 +147,24 @@ async def test_a_kubeconfig_that_is_not_there_or_not_one_is_one_sentence(tmp_pat
             path.write_text(content)
         with pytest.raises(ValueError, match=r"^no cluster from .*kubeconfig: .*--kubeconfig$"):
             await KubernetesCluster.connect(str(path))
+
+
+async def test_a_person_names_context_and_instance_and_signs_as_somebody_else(tmp_path):
+    async with running(tmp_path) as (server, _, _):
+        path = tmp_path / "kubeconfig"
+        config = yaml.safe_load(path.read_text())
+        config["contexts"].append({"name": "other", "context": {"cluster": "c", "user": "u", "namespace": "models"}})
+        path.write_text(yaml.safe_dump(config))
+        person = await KubernetesCluster.connect(str(path), context="other", agent="kubectl-island")
+        try:
+            server.reply = {"metadata": {"resourceVersion": "41"}, "items": []}
+            await person.list("Pod", person.namespace, instance="x")
+            await person.patch("InferenceService", "models", "x", {})
+        finally:
+            await person.close()
+        labels = "resourceVersion=0&labelSelector=radix-islands.dev/instance%3Dx"
+        assert server.requests[0][1] == f"/api/v1/namespaces/models/pods?{labels}"
+        assert server.requests[1][1].endswith("/inferenceservices/x?fieldManager=kubectl-island")
+        assert {headers["User-Agent"] for _, _, headers, _ in server.requests} == {"kubectl-island"}
+        with pytest.raises(ValueError, match="with name nowhere"):
+            await KubernetesCluster.connect(str(path), context="nowhere")
