@@ -90,6 +90,7 @@ GATES = {
     "crash": (0, termination("PASS")),  # passes its gate and dies at boot
     "late": (0, termination("PASS")),  # passes its gate and dies nine seconds after it was bound
     "nopull": None,
+    "long": (10, termination("FAIL", message="m" * 2**20, divergence=DIVERGENCE)),
     "hangs": None,
 }
 
@@ -103,6 +104,7 @@ class World:
         self.parent = inference_service(**changes)
         self.events, self.writes = [], []
         self.readings = {}  # by a pod's uid, what a scraper would know
+        self.kept = frozenset()  # names of the gates' reports that are stored
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
         self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
@@ -165,7 +167,9 @@ class World:
         """What the cache holds; `late`: its pods are a tick old, because watches of two kinds are not ordered."""
         pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
         rest = [o for o in self.store.values() if o["kind"] != "Pod"]
-        return Snapshot(copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])), dict(self.readings))
+        return Snapshot(
+            copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])), dict(self.readings), self.kept
+        )
 
     def operate(self, crash_after=None, late=False):
         """One pass of the operator, killed after so many writes. Returns the plan."""

@@ -127,6 +127,9 @@ class Gate(Model):
     probes: Count | None = Field(None, description="Serves compared.")
     tokens: Count | None = Field(None, description="Tokens compared.")
     seconds: Annotated[float, Field(ge=0)] | None = Field(None, description="How long it took.")
+    report: Name | None = Field(
+        None, description="ConfigMap that keeps verdict and log, for as long as its Job is kept."
+    )
 
 
 class Unreadable(Model):

@@ -16,7 +16,7 @@ from kubernetes.aio import client, config
 
 from island_operator.cluster.kinds import CHILDREN, FIELD_MANAGER, INSTANCE, KINDS, PARENT
 from island_operator.cluster.merge import difference
-from island_operator.cluster.protocol import ApiError, Credentials, Listing, Unreachable
+from island_operator.cluster.protocol import LOG_BYTES, ApiError, Credentials, Listing, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 LONGEST_REFUSAL = 600  # characters of the API server's own sentence that we keep
+LOG_LINES = 4000  # of a container's log, the last
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -126,6 +127,12 @@ class KubernetesCluster:
     async def create(self, body: Object) -> Object:
         """POST."""
         return await self._call("create", body["kind"], body["metadata"]["namespace"], body=body)
+
+    async def log(self, namespace: str, pod: str, container: str) -> str:
+        """The kubelet's, by way of the API server. Of so many lines the last, as long as they are not endless ones."""
+        query = {"container": container, "tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES)}
+        raw = await self.request("get", KINDS["Pod"].path(namespace, pod, "log"), "Pod/log", query=query)
+        return raw.decode(errors="replace")
 
     async def replace(self, body: Object) -> Object:
         """PUT, guarded by the resourceVersion in the body."""

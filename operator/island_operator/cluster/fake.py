@@ -26,6 +26,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.objects: dict[Slot, Object] = {}
         self.calls: list[tuple[str, str, str]] = []
+        self.logs: dict[str, str] = {}
         self.fault: Callable[[str, str], None] = lambda verb, kind: None
         self._applied: dict[Slot, Object] = {}
         self._clock = 100
@@ -103,6 +104,13 @@ class FakeCluster:
         if _slot(body) in self.objects:
             raise ApiError(409, "already exists")
         return self.put(body)
+
+    async def log(self, namespace: str, pod: str, container: str) -> str:
+        """See Cluster. `logs` holds what each pod said."""
+        self._call("get", "Pod/log", pod)
+        if pod not in self.logs:
+            raise ApiError(404, f"pods {pod} not found")
+        return self.logs[pod]
 
     async def replace(self, body: Object) -> Object:
         """See Cluster."""

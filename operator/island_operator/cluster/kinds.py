@@ -37,6 +37,7 @@ KINDS = {
     "Service": Kind("", "v1", "services"),
     "Job": Kind("batch", "v1", "jobs"),
     "Pod": Kind("", "v1", "pods"),
+    "ConfigMap": Kind("", "v1", "configmaps"),
     "PodDisruptionBudget": Kind("policy", "v1", "poddisruptionbudgets"),
     "Lease": Kind("coordination.k8s.io", "v1", "leases"),
     "Event": Kind("events.k8s.io", "v1", "events"),

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object
 
 
+LOG_BYTES = 1024 * 1024  # of a container's log that are ever read
+
+
 class ApiError(Exception):
     """The API server answered, and the answer was no. `str()` is its own sentence."""
 
@@ -69,6 +72,9 @@ class Cluster(Protocol):
 
     async def create(self, body: Object) -> Object:
         """POST; 409 when it exists."""
+
+    async def log(self, namespace: str, pod: str, container: str) -> str:
+        """The last of what a container said, at most about LOG_BYTES."""
 
     async def replace(self, body: Object) -> Object:
         """PUT; 409 when its resourceVersion is not the current one."""

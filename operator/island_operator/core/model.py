@@ -20,6 +20,7 @@ class Snapshot:
     parent: Object
     children: tuple[Object, ...] = ()  # kinds: Deployment, Service, Job, Pod, PodDisruptionBudget
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of engines' /metrics, by the pod's uid
+    kept: frozenset[str] = frozenset()  # names of the Records that are stored by now
 
     def of(self, kind: str) -> tuple[Object, ...]:
         """The children of one kind, by name."""
@@ -46,8 +47,21 @@ class Target:
     uid: str  # of its pod
     address: str  # IP
     port: int
-    cap: int  # requests that it may run at once
+    planned: int  # requests that it is sized to run at once
     often: bool
+
+
+@dataclass(frozen=True)
+class Record:
+    """A gate's report to be stored once: the ConfigMap, and the pod whose log goes into it (None: it is gone)."""
+
+    manifest: Object
+    pod: str | None
+
+    @property
+    def name(self) -> str:
+        """Of the ConfigMap."""
+        return str(self.manifest["metadata"]["name"])
 
 
 @dataclass(frozen=True)
@@ -61,3 +75,4 @@ class Plan:
     requeue_after: float | None = None  # seconds; None: only a change wakes us
     clear_annotations: tuple[str, ...] = ()  # verbs that were carried out
     watch: tuple[Target, ...] = ()  # engines to read
+    records: tuple[Record, ...] = ()  # reports to store

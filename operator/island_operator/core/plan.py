@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import conditions, intent, manifests, observe, regate, rollout, scale, state
+from island_operator.core import conditions, intent, manifests, observe, record, regate, rollout, scale, state
 from island_operator.core import gate as gates
 from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
@@ -38,12 +38,13 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
     here = Pass(intent.read(parent), snapshot, seen, now)
     known = _recovered(before, here)
     here.intent = _safe(here, known)
-    after = advance(known, here)
+    after = record.noted(advance(known, here), here)
     told = Plan(
         status=conditions.report(after, here),
         events=tuple(here.events),
         requeue_after=0.0,
         watch=_watch(after, here),
+        records=record.wanted(after, here),
         clear_annotations=tuple(f"{intent.PREFIX}{name}" for name, _ in here.intent.verbs),
     )
     if replace(after, verbs=before.verbs) != before:
@@ -60,7 +61,7 @@ def _watch(state: State, here: Pass) -> tuple[Target, ...]:
     if not rolls and not (serving and serving.half.islands):
         return ()
     return tuple(
-        Target(uid, address, int(revision.parts["engine"]["port"]), revision.half.max_running_requests, often=rolls)
+        Target(uid, address, int(revision.parts["engine"]["port"]), here.planned(revision), often=rolls)
         for name in sorted(r for r in revisions if r)
         if (fleet := here.fleet(name)) and (revision := here.revision(name))
         for _, uid, address in fleet.engines

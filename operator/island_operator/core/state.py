@@ -33,6 +33,7 @@ class Gate:
     tokens: int | None = None
     seconds: float | None = None
     finished_at: str | None = None
+    report: str | None = None  # the ConfigMap that keeps it, once it is there
 
 
 @dataclass(frozen=True)
@@ -178,18 +179,18 @@ def written(state: State) -> Object:
     revisions: Object = {"desired": state.desired, "active": state.active}
     if state.run and state.run.phase in {CANARY, PROMOTING} and state.run.revision != state.active:
         revisions["canary"] = state.run.revision
-    revisions["rejected"] = [_dump(r) for r in state.rejected]
-    revisions["history"] = [_dump(k) for k in state.history]
+    revisions["rejected"] = [dumped(r) for r in state.rejected]
+    revisions["history"] = [dumped(k) for k in state.history]
     status: Object = {"phase": state.phase, "revisions": {k: v for k, v in revisions.items() if v}}
     if state.run:
         steps = [{"weight": weight, "pauseSeconds": pause} for weight, pause in state.run.steps]
-        status["run"] = _dump(state.run) | {"steps": steps}
+        status["run"] = dumped(state.run) | {"steps": steps}
     if state.gate:
-        status["gate"] = _dump(state.gate)
+        status["gate"] = dumped(state.gate)
     if state.regate:
-        status["regate"] = _dump(state.regate)
+        status["regate"] = dumped(state.regate)
     if state.verbs:
-        status["verbs"] = [_dump(v) for v in state.verbs]
+        status["verbs"] = [dumped(v) for v in state.verbs]
     return status
 
 
@@ -198,7 +199,8 @@ def _camel(name: str) -> str:
     return head + "".join(part.title() for part in tail)
 
 
-def _dump(record: Any) -> Object:
+def dumped(record: Any) -> Object:
+    """A record as the status spells it: camelCase, without what is None."""
     values = ((_camel(f.name), getattr(record, f.name)) for f in fields(record))
     return {name: value for name, value in values if value is not None}
 

@@ -23,6 +23,7 @@ from island_operator.runtime.lease import Lease
 from island_operator.runtime.metrics import Metrics
 from island_operator.runtime.queue import Queue
 from island_operator.runtime.reconciler import Core, Reconciler
+from island_operator.runtime.records import Recorder
 from island_operator.runtime.scrape import Scraper
 
 if TYPE_CHECKING:
@@ -57,12 +58,13 @@ class Operator:
         self._cache, self._events = Cache(), Events(cluster, identity)
         self.lease = Lease(cluster, identity, options.lease_namespace or _own_namespace())
         self._scraper = Scraper(self._look_again, scraped=metrics.scraped)
+        self._recorder = Recorder(cluster, self._look_again, leading=self.lease.held)
         self._reconciler = Reconciler(
             cluster,
             self._cache,
             self._events,
             Core(reconcile, covers, cleaned),
-            scrapes=self._scraper,
+            besides=(self._scraper, self._recorder),
             leading=self.lease.held,
             recorded=metrics.recorded,
         )
@@ -108,6 +110,7 @@ class Operator:
             asyncio.create_task(self._events.run(), name="events"),
             asyncio.create_task(self._feed.resync(self._options.resync), name="resync"),
             asyncio.create_task(self._scraper.run(), name="scraper"),
+            asyncio.create_task(self._recorder.run(), name="recorder"),
             asyncio.create_task(self._queue.run(), name="queue"),
         }
         await asyncio.sleep(0)  # their own tasks are born before kopf starts

@@ -19,12 +19,11 @@ from island_operator.runtime.faults import blamed, explain
 from island_operator.runtime.queue import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from island_operator.cluster.cache import Cache, Key
     from island_operator.cluster.protocol import Cluster
-    from island_operator.core.checks import Reading
-    from island_operator.core.model import Object, Plan, Snapshot, Target
+    from island_operator.core.model import Object, Plan, Snapshot
     from island_operator.runtime.events import Events
 
 log = logging.getLogger("island_operator.reconciler")
@@ -39,17 +38,17 @@ class Core:
     cleaned: Callable[[Object, Object], Object | None]  # (live, want): what to PUT where applying cannot remove
 
 
-class Scrapes(Protocol):
-    """Who reads the engines' metrics; see runtime.scrape."""
+class Beside(Protocol):
+    """Work off the reconcile path, such as reading engines: a pass tells it what it wants, the next sees what came."""
 
-    def readings(self, key: Key) -> Mapping[str, Reading]:
-        """What is known, by the pod's uid."""
+    def known(self, key: Key) -> Mapping[str, Any]:
+        """Fields of the Snapshot."""
 
-    def want(self, key: Key, targets: tuple[Target, ...]) -> None:
-        """These engines from now on."""
+    def want(self, key: Key, plan: Plan) -> None:
+        """What this plan wants from now on, and nothing else."""
 
     def forget(self, key: Key) -> None:
-        """None any more."""
+        """The InferenceService is gone."""
 
 
 class NotLeading(Exception):  # noqa: N818 - a state, not a fault
@@ -66,13 +65,13 @@ class Reconciler:
         events: Events,
         core: Core,
         *,
-        scrapes: Scrapes | None = None,
+        besides: Sequence[Beside] = (),
         leading: Callable[[], bool] = lambda: True,
         recorded: Callable[[Object, Object], None] = lambda _old, _new: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster, self._cache, self._events, self._core = cluster, cache, events, core
-        self._scrapes = scrapes
+        self._besides = tuple(besides)
         self._leading, self._recorded, self._clock = leading, recorded, clock
         # (key, kind, name) -> digest of what we said and the resourceVersion that stayed the same: another spelling of
         # the same, or a field that the schema prunes
@@ -81,8 +80,8 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """The InferenceService is gone."""
         self._settled.pop(key, None)
-        if self._scrapes:
-            self._scrapes.forget(key)
+        for beside in self._besides:
+            beside.forget(key)
 
     async def __call__(self, key: Key) -> Done:
         """One pass. Raises what the queue should try again."""
@@ -92,16 +91,16 @@ class Reconciler:
             return Done()
         if snapshot.parent["metadata"].get("deletionTimestamp"):
             return Done()  # ownerReferences: the garbage collector has the rest
-        if self._scrapes:
-            snapshot = replace(snapshot, readings=self._scrapes.readings(key))
+        for beside in self._besides:
+            snapshot = replace(snapshot, **beside.known(key))
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             plan = self._core.reconcile(snapshot, now)
         except Exception as error:
             await self._blame(key, snapshot.parent, *explain(error), now)
             raise
-        if self._scrapes:
-            self._scrapes.want(key, plan.watch)
+        for beside in self._besides:
+            beside.want(key, plan)
         try:
             wrote = await self._carry_out(key, snapshot, plan)
         except ApiError as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from island_operator.cluster.cache import Key
-    from island_operator.core.model import Target
+    from island_operator.core.model import Plan, Target
 
 log = logging.getLogger("island_operator.scrape")
 
@@ -49,8 +49,9 @@ class Scraper:
         self._busy: set[Key] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def want(self, key: Key, targets: tuple[Target, ...]) -> None:
-        """These engines from now on; what is known of others is forgotten."""
+    def want(self, key: Key, plan: Plan) -> None:
+        """The plan's engines from now on; what is known of others is forgotten."""
+        targets = plan.watch
         if targets == self._targets.get(key, ()):
             return
         if not targets:
@@ -66,9 +67,9 @@ class Scraper:
         for table in (self._targets, self._readings, self._due):
             table.pop(key, None)
 
-    def readings(self, key: Key) -> Mapping[str, Reading]:
-        """What is known, by the pod's uid."""
-        return dict(self._readings.get(key, {}))
+    def known(self, key: Key) -> Mapping[str, Any]:
+        """What was read, as a Snapshot has it."""
+        return {"readings": dict(self._readings.get(key, {}))}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -86,7 +87,7 @@ class Scraper:
                 await asyncio.sleep(self._pace)
 
     async def _round(self, session: aiohttp.ClientSession, key: Key) -> None:
-        targets, before = self._targets.get(key, ()), self.readings(key)
+        targets, before = self._targets.get(key, ()), self._readings.get(key, {})
         try:
             with about(key):
                 read = await asyncio.gather(*(self._read(session, t, before.get(t.uid, Reading())) for t in targets))
@@ -96,7 +97,7 @@ class Scraper:
             return  # others are wanted by now
         self._readings[key] = {target.uid: reading for target, reading in zip(targets, read, strict=True)}
         news = (reading.fault != before.get(t.uid, Reading()).fault for t, reading in zip(targets, read, strict=True))
-        alarms = (faulty({"": reading}, t.cap) for t, reading in zip(targets, read, strict=True))
+        alarms = (faulty({"": reading}, t.planned) for t, reading in zip(targets, read, strict=True))
         if any(t.often for t in targets) or any(alarms) or any(news):
             self._wake(key)
 

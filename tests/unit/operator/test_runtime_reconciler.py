@@ -341,38 +341,38 @@ async def test_a_status_the_api_server_refuses_is_replaced_by_one_that_says_so()
     assert world.condition("Degraded")["message"] == "status: status.phase: Too long: may not be more than 99 bytes"
 
 
-class Scrapes:
+class Aside:
     """Knows one reading, and remembers what was wanted."""
 
     def __init__(self):
         self.wanted, self.forgotten = [], []
 
-    def readings(self, key):
-        return {"uid-1": Reading(fault="HTTP 500")}
+    def known(self, key):
+        return {"readings": {"uid-1": Reading(fault="HTTP 500")}}
 
-    def want(self, key, targets):
-        self.wanted.append((key, targets))
+    def want(self, key, plan):
+        self.wanted.append((key, plan.watch))
 
     def forget(self, key):
         self.forgotten.append(key)
 
 
 async def test_the_core_sees_what_was_read_of_the_engines_and_says_which_to_read():
-    target, scrapes = Target("uid-1", "10.0.0.1", 30000, 8, often=True), Scrapes()
+    target, aside = Target("uid-1", "10.0.0.1", 30000, 8, often=True), Aside()
 
     def reconcile(snapshot, now):
         return Plan(status={"phase": snapshot.readings["uid-1"].fault}, watch=(target,))
 
-    world = World(reconcile, scrapes=scrapes)
+    world = World(reconcile, besides=(aside,))
     world.cluster.put(toy_core.resource())
     await world.see()
     await world.reconciler(KEY)
     assert world.status()["phase"] == "HTTP 500"
-    assert scrapes.wanted == [(KEY, (target,))]
+    assert aside.wanted == [(KEY, (target,))]
     world.cluster.remove("InferenceService", "default", "x")
     await world.see()
     await world.reconciler(KEY)
-    assert scrapes.forgotten == [KEY]
+    assert aside.forgotten == [KEY]
 
 
 def test_what_is_refused_ends_every_wait_that_the_status_told_of():

@@ -9,7 +9,7 @@ from aiohttp import web
 from island_operator.cluster.cache import Key
 from island_operator.core.checks import MISSES
 from island_operator.core.exposition import MOST_BYTES
-from island_operator.core.model import Target
+from island_operator.core.model import Plan, Target
 from island_operator.runtime import scrape
 from island_operator.runtime.scrape import Scraper
 
@@ -96,6 +96,10 @@ async def running(monkeypatch, limit=5.0):
             await task
 
 
+def readings(scraper, key):
+    return scraper.known(key)["readings"]
+
+
 async def until(found):
     while not (got := found()):  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0.01)
@@ -104,14 +108,14 @@ async def until(found):
 
 async def test_a_rollout_hears_of_every_round(monkeypatch):
     async with Engine(good) as engine, running(monkeypatch) as (scraper, woken):
-        scraper.want(KEY, (engine.target(),))
+        scraper.want(KEY, Plan(watch=(engine.target(),)))
         await until(lambda: len(woken) >= 3)
-        reading = scraper.readings(KEY)["u"]
+        reading = readings(scraper, KEY)["u"]
         assert len(reading.samples) >= 3
         assert {s.queued for s in reading.samples} == {1.0}
         assert set(woken) == {KEY}
-        scraper.want(KEY, ())
-        assert scraper.readings(KEY) == {}
+        scraper.want(KEY, Plan(watch=()))
+        assert readings(scraper, KEY) == {}
 
 
 async def test_at_rest_only_what_alarms_wakes(monkeypatch):
@@ -122,10 +126,10 @@ async def test_at_rest_only_what_alarms_wakes(monkeypatch):
 
     monkeypatch.setattr(scrape, "SELDOM", 0.01)
     async with Engine(changing) as engine, running(monkeypatch) as (scraper, woken):
-        scraper.want(KEY, (engine.target(often=False),))
+        scraper.want(KEY, Plan(watch=(engine.target(often=False),)))
         await until(lambda: engine.asked >= 4)
         assert woken == []
-        assert len(scraper.readings(KEY)["u"].samples) <= scrape.KEPT_SELDOM
+        assert len(readings(scraper, KEY)["u"].samples) <= scrape.KEPT_SELDOM
         text[0] += "island_frontier_violations_total 1\n"
         await until(lambda: woken)
 
@@ -142,15 +146,15 @@ async def test_at_rest_only_what_alarms_wakes(monkeypatch):
 )
 async def test_a_hostile_engine_is_named_and_the_others_are_read(monkeypatch, how, limit, why):
     async with Engine(how) as bad, Engine(good) as fine, running(monkeypatch, limit) as (scraper, _):
-        scraper.want(OTHER, (bad.target(),))
-        scraper.want(KEY, (fine.target(),))
+        scraper.want(OTHER, Plan(watch=(bad.target(),)))
+        scraper.want(KEY, Plan(watch=(fine.target(),)))
         before = fine.asked
-        await until(lambda: scraper.readings(OTHER).get("u") and scraper.readings(OTHER)["u"].misses)
+        await until(lambda: readings(scraper, OTHER).get("u") and readings(scraper, OTHER)["u"].misses)
         await until(lambda: fine.asked > before)
-        reading = await until(lambda: (r := scraper.readings(OTHER)["u"]).misses >= MISSES and r)
+        reading = await until(lambda: (r := readings(scraper, OTHER)["u"]).misses >= MISSES and r)
         assert reading.fault == why
         assert reading.samples == ()
-        assert scraper.readings(KEY)["u"].fault is None
+        assert readings(scraper, KEY)["u"].fault is None
         assert bad.sent < (MISSES + 2) * (MOST_BYTES + 16_000_000)  # what socket buffers hold comes on top
 
 
@@ -158,20 +162,20 @@ async def test_an_engine_that_is_not_there_is_named(monkeypatch):
     async with Engine(good) as engine:
         gone = engine.target()
     async with running(monkeypatch) as (scraper, woken):
-        scraper.want(KEY, (gone,))
-        reading = await until(lambda: (r := scraper.readings(KEY).get("u")) and r.misses >= MISSES and r)
+        scraper.want(KEY, Plan(watch=(gone,)))
+        reading = await until(lambda: (r := readings(scraper, KEY).get("u")) and r.misses >= MISSES and r)
         assert reading.fault == "ClientConnectorError"
         assert woken
 
 
 async def test_what_is_known_of_a_pod_survives_a_change_of_the_others(monkeypatch):
     async with Engine(good) as engine, running(monkeypatch) as (scraper, _):
-        scraper.want(KEY, (engine.target("a"),))
-        await until(lambda: scraper.readings(KEY).get("a"))
-        scraper.want(KEY, (engine.target("a"), engine.target("b")))
-        assert set(scraper.readings(KEY)) == {"a"}
-        scraper.want(KEY, (engine.target("b"),))
-        assert scraper.readings(KEY) == {}
+        scraper.want(KEY, Plan(watch=(engine.target("a"),)))
+        await until(lambda: readings(scraper, KEY).get("a"))
+        scraper.want(KEY, Plan(watch=(engine.target("a"), engine.target("b"))))
+        assert set(readings(scraper, KEY)) == {"a"}
+        scraper.want(KEY, Plan(watch=(engine.target("b"),)))
+        assert readings(scraper, KEY) == {}
         scraper.forget(KEY)
         await asyncio.sleep(0.05)
-        assert scraper.readings(KEY) == {}
+        assert readings(scraper, KEY) == {}
