@@ -9,11 +9,12 @@ from island_operator.cli.main import as_template, main
 from island_operator.cluster.cache import Cache, Key
 from island_operator.cluster.fake import FakeCluster
 from island_operator.cluster.kinds import KINDS, WATCHED
-from island_operator.core.model import Event, Plan
+from island_operator.core.model import Event, Plan, Record
 from island_operator.runtime.events import Events
 from island_operator.runtime.feed import Feed
 from island_operator.runtime.lease import Lease
 from island_operator.runtime.reconciler import Reconciler
+from island_operator.runtime.records import Recorder
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/radix-islands"
@@ -79,6 +80,8 @@ async def used():
     for _ in range(2):
         events = Events(cluster, "me")
         await events._post(cluster.objects["InferenceService", "default", "x"]["metadata"], Event("Normal", "A", "b"))
+    manifest = {"kind": "ConfigMap", "metadata": {**child, "name": "report"}, "data": {}}
+    await Recorder(cluster, lambda _key: None)._store(Record(manifest, "pod"))
     await lease.release()
     return cluster.calls
 
