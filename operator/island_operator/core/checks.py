@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from island_operator.core.exposition import Sample
     from island_operator.core.model import Object
 
-FULL, IDLE = 0.9, 0.5  # the SWA pool is full, the full pool idle: running requests stop at the wrong pool
+FULL = 0.9  # of a pool: what is left would not hold another chunk
+FEWER = 0.8  # of the requests that the pools are sized for: an island that waits for its turn holds a page or two more
 REBIND_SECONDS = 30.0  # for so long at least, in more than one sample
 MISSES = 3  # failed readings in a row before somebody is told: one is a busy engine
 
@@ -132,16 +133,18 @@ def violated(readings: Mapping[str, Reading]) -> Trouble | None:
     return None
 
 
-def rebound(readings: Mapping[str, Reading], cap: int) -> Trouble | None:
-    """Requests queue while the full pool idles, because the SWA pool is full: the ratio is not the switch's. Where as
-    many run as may (`cap`), it is the cap that makes them queue.
+def rebound(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
+    """Requests queue because the SWA pool is full, with room in the full pool, and far fewer run than this ratio is
+    sized for (`planned`): each holds more SWA KV than the switch promises. A full SWA pool alone is no fault: with
+    short prompts it is what binds.
     """
     for pod, reading in readings.items():
-        tail = list(takewhile(lambda sample: sample.running < cap and _binding(sample), reversed(reading.samples)))
+        few = takewhile(lambda sample: sample.running < FEWER * planned and _binding(sample), reversed(reading.samples))
+        tail = list(few)
         if len(tail) > 1 and tail[0].at - tail[-1].at >= REBIND_SECONDS:
             now = tail[0]
             told = (
-                f"pod {pod} runs {now.running:.0f} of {cap} requests and queues {now.queued:.0f} with its SWA pool "
+                f"pod {pod} runs {now.running:.0f} of {planned} requests and queues {now.queued:.0f} with its SWA pool "
                 f"{now.swa_usage:.0%} full and its full pool {now.full_usage:.0%}: the ratio does not fit the switch"
             )
             return Trouble("AdmissionRebind", told, fatal=True)
@@ -149,9 +152,9 @@ def rebound(readings: Mapping[str, Reading], cap: int) -> Trouble | None:
 
 
 def _binding(sample: Sample) -> bool:
-    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage <= IDLE
+    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage < FULL
 
 
-def faulty(readings: Mapping[str, Reading], cap: int) -> Trouble | None:
+def faulty(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
     """What no revision may go on with, whatever its checks say."""
-    return violated(readings) or rebound(readings, cap)
+    return violated(readings) or rebound(readings, planned)

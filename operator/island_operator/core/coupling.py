@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from island_engine import sizing
+
 if TYPE_CHECKING:
     from island_operator.core.model import Object
 
@@ -65,6 +67,18 @@ def half_of(parts: Object) -> Half:
         max_total_tokens=int(side["maxTotalTokens"]) if split else None,
         max_running_requests=int(side.get("maxRunningRequests") or parts["engine"]["maxRunningRequests"]),
     )
+
+
+def planned(parts: Object, window: int) -> int:
+    """Requests that an engine of this half is sized to run at once: what its SWA pool holds with its switch (`window`:
+    tokens of the sliding window), or its cap. A shared pool has no such number of its own.
+    """
+    half, engine = half_of(parts), parts["engine"]
+    if half.ratio is None or half.max_total_tokens is None:
+        return half.max_running_requests
+    serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], half.max_running_requests)
+    pools = sizing.Half(half.ratio, half.max_total_tokens)
+    return min(half.max_running_requests, sizing.swa_bound(pools, window, serving, islands=half.islands))
 
 
 def gains_nothing(parts: Object) -> str | None:

@@ -51,7 +51,7 @@ def _checked(run: Run, here: Pass) -> Trouble | None:
 
 def _faulty(name: str | None, here: Pass) -> Trouble | None:
     revision = here.revision(name)
-    return checks.faulty(here.readings(name), revision.half.max_running_requests) if revision else None
+    return checks.faulty(here.readings(name), here.planned(revision)) if revision else None
 
 
 def fault(state: State, here: Pass) -> Fault | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from island_operator.core.coupling import planned
 from island_operator.core.model import Event
 from island_operator.core.revision import remembered
 
@@ -60,6 +61,10 @@ class Pass:
         """What is known of the Ready engines of a revision, by the pod's name."""
         fleet, known = self.fleet(revision), self.snapshot.readings
         return {name: known[uid] for name, uid, _ in (fleet.engines if fleet else ()) if uid in known}
+
+    def planned(self, revision: Revision) -> int:
+        """Requests that an engine of this revision is sized to run at once."""
+        return planned(revision.parts, int(self.snapshot.parent["spec"]["geometry"]["slidingWindow"]))
 
     def others_idle(self, revision: str) -> bool:
         """No other revision has a pod or asks for one."""

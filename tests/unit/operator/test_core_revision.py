@@ -6,7 +6,7 @@ import pytest
 from support.world import spec
 
 from island_engine import sizing
-from island_operator.core.coupling import half_of
+from island_operator.core.coupling import half_of, planned
 from island_operator.core.revision import SNAPSHOT, Revision, parts_of, remembered
 
 
@@ -105,6 +105,22 @@ def test_a_unified_pool_has_no_halves_and_the_switch_moves_alone(on):
     assert (half.ratio, half.max_total_tokens) == (None, None)
     assert half.pools == ["--enable-unified-memory"]
     assert (half.switch[1], half.cap[1]) == ("on" if on else "off", "8")
+
+
+@pytest.mark.parametrize(
+    ("on", "partition", "runs"),
+    [
+        (True, ("0.1", 1_265_344), 90),  # the cap: the SWA pool would hold (126,534 - 16,384) / 1,088 = 101
+        (True, ("0.06", 1_454_400), 65),  # (87,264 - 16,384) / 1,088
+        (False, ("0.06", 1_454_400), 32),  # the same pool without islands: 2 * 1,088 a request
+        (True, None, 90),
+    ],
+)
+def test_how_many_requests_a_half_is_sized_for(on, partition, runs):
+    half = dict(zip(("swaFullTokensRatio", "maxTotalTokens"), partition, strict=True)) if partition else None
+    engine = {"pageSize": 64, "chunkedPrefillSize": 16_384, "maxRunningRequests": 90}
+    pools = {"islands": half, "stock": half} if half else {"mode": "unified"}
+    assert planned({"islands": {"enabled": on}, "partition": pools, "engine": engine}, 1_024) == runs
 
 
 def test_a_mode_that_is_only_said_out_loud_renames_nothing():
