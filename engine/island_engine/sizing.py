@@ -124,32 +124,41 @@ def spell(ratio: float) -> str:
     return f"{min(SCALE, math.ceil(ratio * SCALE - 1e-6)) / SCALE:.4f}".rstrip("0").rstrip(".")
 
 
-def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
-    """Both halves for one byte budget: the leanest ratio whose SWA pool holds what N requests need, and 5 % more.
+def leanest(geometry: Geometry, tokens: float, budget: int) -> float:
+    """The ratio at which the SWA pool holds exactly so many tokens; infinite when the budget cannot hold them.
 
-    From r * T(r) >= need and T(r) = B / (F + r S): r = need * F / (B - need * S) with F = full + draft and S = SWA
-    bytes per token. ValueError (one sentence with the budget to use) when no ratio up to 1 holds the floor.
+    From r * T(r) = tokens and T(r) = B / (F + r S): r = tokens * F / (B - tokens * S), F full and draft, S SWA bytes.
     """
-    return Halves(*(_derive(geometry, serving, budget, islands=islands) for islands in (True, False)))
+    room = budget - tokens * geometry.swa_bytes  # bytes left for the full pool
+    return tokens * (geometry.full_bytes + geometry.draft_bytes) / room if room > 0 else math.inf
 
 
-def _derive(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:
-    must = floor(geometry.window, serving, islands=islands)
-    least = (must + serving.page) * (
-        geometry.full_bytes + geometry.draft_bytes + geometry.swa_bytes
-    )  # r 1, whole pages
-    if budget < least:
+def cut(geometry: Geometry, page: int, budget: int, ratio: float) -> Half:
+    """The half at a ratio: as many whole pages as the budget gives."""
+    text = spell(ratio)
+    return Half(text, geometry.capacity(float(text), budget) // page * page)
+
+
+def least_budget(geometry: Geometry, serving: Serving, *, islands: bool) -> int:
+    """Bytes below which no ratio up to 1 holds the floor, in whole pages."""
+    tokens = floor(geometry.window, serving, islands=islands) + serving.page
+    return tokens * (geometry.full_bytes + geometry.draft_bytes + geometry.swa_bytes)
+
+
+def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
+    """Both halves for one byte budget. ValueError (one sentence with the budget to use) when it holds no floor."""
+    return Halves(*(derive_half(geometry, serving, budget, islands=islands) for islands in (True, False)))
+
+
+def derive_half(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:
+    """The leanest ratio whose SWA pool holds what N requests need, and 5 % more. ValueError: see derive_halves."""
+    if budget < (least := least_budget(geometry, serving, islands=islands)):
         raise ValueError(
             f"geometry.kvBudgetBytes {budget} is too small for {serving.running} running requests "
             f"{'with' if islands else 'without'} islands: use at least {least}, or a smaller engine.maxRunningRequests"
         )
     wanted = need(geometry.window, serving, islands=islands)
-    room = budget - wanted * geometry.swa_bytes  # bytes left for the full pool
-    flat = geometry.full_bytes + geometry.draft_bytes
-    ratio = spell(min(1.0, wanted * flat / room * MARGIN)) if room > 0 else "1"
-    while True:
-        tokens = geometry.capacity(float(ratio), budget) // serving.page * serving.page
-        half = Half(ratio, tokens)
-        if half.swa_tokens >= wanted or ratio == "1":  # at ratio 1 the budget was checked to hold the floor
-            return half
-        ratio = spell(float(ratio) + 1 / SCALE)  # a page rounded off can cost the last token
+    half = cut(geometry, serving.page, budget, min(1.0, leanest(geometry, wanted, budget) * MARGIN))
+    while half.swa_tokens < wanted and half.ratio != "1":  # a page rounded off can cost the last token;
+        half = cut(geometry, serving.page, budget, float(half.ratio) + 1 / SCALE)  # r 1 was checked to hold the floor
+    return half

@@ -9,34 +9,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION
+from island_engine.picture import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from rich.table import Table
-
-
-@dataclass(frozen=True)
-class Arm:
-    """What an arm is called in tables, and its colour in every plot."""
-
-    label: str
-    color: str
-
-
-ARMS = {
-    "lazy": Arm("lazy (before 0.5.16)", "#8c8c8c"),
-    "stock": Arm("stock 0.5.23", "#2f6db3"),
-    "release": Arm("stock, release flag", "#74a9d8"),
-    "unified": Arm("stock, unified memory", "#6a51a3"),
-    "islands": Arm("islands", "#d9480f"),
-    "islands-unified": Arm("islands, unified memory", "#f2a03d"),
-}
 
 WIDTH = 140  # of a table that is not printed to a terminal
 
