@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from island_operator.core.exposition import Sample
     from island_operator.core.model import Object
 
-FULL = 0.9  # of a pool: what is left would not hold another chunk
+FULL, ROOM = 0.8, 0.9  # of the SWA pool, where requests wait for it: its head wants a whole chunk; of the full pool
 FEWER = 0.8  # of the requests that the pools are sized for: an island that waits for its turn holds a page or two more
 REBIND_SECONDS = 30.0  # for so long at least, in more than one sample
 MISSES = 3  # failed readings in a row before somebody is told: one is a busy engine
@@ -152,7 +152,7 @@ def rebound(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
 
 
 def _binding(sample: Sample) -> bool:
-    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage < FULL
+    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage < ROOM
 
 
 def faulty(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
