@@ -10,7 +10,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from island_operator.core.drift import cleaned, covers
-from island_operator.core.model import Snapshot
+from island_operator.core.model import Refusal, Snapshot
 from island_operator.core.plan import reconcile
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -104,6 +104,8 @@ class World:
         self.parent = inference_service(**changes)
         self.events, self.writes = [], []
         self.readings = {}  # by a pod's uid, what a scraper would know
+        self.refuse = lambda want: None  # the API server's sentence about a child that it does not take
+        self.refused = {}  # what the runtime would remember of that
         self.kept = frozenset()  # names of the gates' reports that are stored
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
         self.crash_at = None  # the operator is killed after this write, counted from the first
@@ -168,7 +170,11 @@ class World:
         pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
         rest = [o for o in self.store.values() if o["kind"] != "Pod"]
         return Snapshot(
-            copy.deepcopy(self.parent), tuple(copy.deepcopy([*rest, *pods])), dict(self.readings), self.kept
+            copy.deepcopy(self.parent),
+            tuple(copy.deepcopy([*rest, *pods])),
+            dict(self.readings),
+            self.kept,
+            dict(self.refused),
         )
 
     def operate(self, crash_after=None, late=False):
@@ -182,9 +188,16 @@ class World:
         return plan
 
     def _writes(self, plan):
+        if plan.desired:
+            self.refused = {}
         for want in plan.desired:
-            live = self.store.get((want["kind"], want["metadata"]["name"]))
-            if live is None or not covers(live, want):
+            slot = (want["kind"], want["metadata"]["name"])
+            live = self.store.get(slot)
+            if live is not None and covers(live, want):
+                continue
+            if told := self.refuse(want):
+                self.refused[slot] = Refusal(403, f"{' '.join(slot)}: {told}")
+            else:
                 yield lambda want=want, live=live: self._apply(want, live)
         for child in plan.delete:
             yield lambda child=child: self._delete(child)

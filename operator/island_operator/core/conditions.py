@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from island_engine.gate.report import Verdict
 from island_operator.core import state as states
 from island_operator.core.health import failing, fault
-from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble
+from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, refusal
 from island_operator.core.regate import drifted
 from island_operator.core.rollout import ADVICE
 from island_operator.core.transitions import CANARY, GATING, PENDING
@@ -157,9 +157,16 @@ def _degraded(state: State, here: Pass) -> Told:
     if drift := drifted(state):
         told = f"revision {state.active} answers otherwise than when it was proved: {drift.message}"
         return "True", "DriftFound", f"{told}. Set spec.islands.enabled to false, or make node and image what they were"
+    if refused := _refused(here):
+        return "True", refused.reason, refused.message
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
     return "False", "AsExpected", "nothing needs attention"
+
+
+def _refused(here: Pass) -> Trouble | None:
+    """The first child that the API server does not take."""
+    return next((t for kind, name in sorted(here.snapshot.refused) if (t := refusal(here.snapshot, kind, name))), None)
 
 
 def _gate_passed(state: State, here: Pass) -> Told:

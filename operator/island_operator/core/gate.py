@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Summary, Verdict, parse_termination
 from island_operator.core.clock import elapsed
-from island_operator.core.observe import condition, container_statuses, leaving, trouble
+from island_operator.core.observe import condition, container_statuses, leaving, refusal, trouble
 from island_operator.core.text import escaped, last_line
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GRACE = 30  # seconds beyond gate.deadline for the gate to write down its own INCONCLUSIVE
 REPORT_WAIT = 60  # seconds that a finished Job's pod may take to reach us: the watches of Job and Pod are not ordered
+NO_POD = 20  # seconds that a Job without a pod is normal: only its Events say who refuses one
 CONTAINER = "engine"
 
 
@@ -59,7 +60,10 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
     if job is None or (leaving(job) and not finished(job)):
         if gate.job_uid:
             return Finding(Verdict.INCONCLUSIVE, "GateJobDeleted", f"Job {gate.job} was deleted before it ended")
-        if elapsed(gate.started_at, now) > deadline + GRACE:
+        late, refused = elapsed(gate.started_at, now) > deadline + GRACE, refusal(snapshot, "Job", gate.job)
+        if refused:
+            return Finding(Verdict.INCONCLUSIVE if late else None, refused.reason, refused.message)
+        if late:
             told = f"no room for the gate's pod within {deadline} s (spec.gate.deadline)"
             return Finding(Verdict.INCONCLUSIVE, "GateDeadline", told)
         return Finding(None, "GateStarting", f"Job {gate.job} is about to start")
@@ -69,16 +73,19 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
         )
     pod = pod_of(job, snapshot)
     if not finished(job):
-        return _running(gate, pod, snapshot, now)
+        return _running(gate, job, pod, snapshot, now)
     return _ended(gate, job, pod, deadline, now)
 
 
-def _running(gate: Gate, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:
+def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:
     if _terminated(pod):  # the pod tells it before its Job does
         return Finding(None, "GateRunning", "the gate has ended, its verdict is being read")
     ill = trouble(pod, now, snapshot) if pod else None
     if ill:
         return Finding(None, ill.reason, ill.message)
+    if pod is None and elapsed(str(job["metadata"].get("creationTimestamp", now)), now) >= NO_POD:
+        why = "a quota, a LimitRange or pod security refuses it"
+        return Finding(None, "PodsRefused", f"Job {gate.job} gets no pod: {why}, see kubectl describe job {gate.job}")
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
 
 

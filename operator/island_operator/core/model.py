@@ -14,6 +14,14 @@ Object = dict[str, Any]  # a Kubernetes object, `kind` always set, without manag
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """What the API server answered to the last write of a child, which it did not take."""
+
+    status: int  # HTTP
+    message: str  # its own sentence, after kind and name of the child
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One InferenceService and every object labelled as its child, as the watches last told."""
 
@@ -21,6 +29,7 @@ class Snapshot:
     children: tuple[Object, ...] = ()  # kinds: Deployment, Service, Job, Pod, PodDisruptionBudget
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of engines' /metrics, by the pod's uid
     kept: frozenset[str] = frozenset()  # names of the Records that are stored by now
+    refused: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)  # by kind and name of the child
 
     def of(self, kind: str) -> tuple[Object, ...]:
         """The children of one kind, by name."""

@@ -91,16 +91,19 @@ def fleets(snapshot: Snapshot, now: str) -> dict[str, Fleet]:
     deployments = {
         label(d, REVISION): d for d in snapshot.of("Deployment") if label(d, ROLE) == ENGINE and not leaving(d)
     }
+    instance = snapshot.parent["metadata"]["name"]
+    refused = {child.removeprefix(f"{instance}-") for kind, child in snapshot.refused if kind == "Deployment"}
     return {
         name: _fleet(name, deployments.get(name), pods.get(name, []), snapshot, now)
-        for name in sorted({*deployments, *pods} - {""})
+        for name in sorted({*deployments, *pods, *refused} - {""})
     }
 
 
 def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: Snapshot, now: str) -> Fleet:
     living = [p for p in pods if not leaving(p)]
     ills = {p["metadata"]["name"]: trouble(p, now, snapshot) for p in living if not is_ready(p)}
-    some = deployment or pods[0]
+    some = deployment or next(iter(pods), {"metadata": {}})
+    refused = refusal(snapshot, "Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
     return Fleet(
         revision=name,
         half=label(some, HALF),
@@ -114,7 +117,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=sum(not placed(p) for p in living),
-        troubles=tuple(ill for ill in ills.values() if ill) + _refusals(deployment),
+        troubles=(*((refused,) if refused else ()), *(ill for ill in ills.values() if ill), *_refusals(deployment)),
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p, s))),
         looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p, s))),
     )
@@ -130,6 +133,12 @@ def _refusals(deployment: Object | None) -> tuple[Trouble, ...]:
     if failure.get("status") != "True":
         return ()
     return (Trouble("PodsRefused", f"the cluster refuses pods: {escaped(str(failure.get('message', '')))}"),)
+
+
+def refusal(snapshot: Snapshot, kind: str, name: str) -> Trouble | None:
+    """Why a child is not what it should be: the API server did not take it."""
+    told = snapshot.refused.get((kind, name))
+    return Trouble("ApplyRefused", escaped(told.message)) if told else None
 
 
 def label(obj: Object, name: str) -> str:

@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
-from island_operator.core import rollout
+from island_operator.core import attempt, rollout
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import Trouble
-from island_operator.core.state import Gate
 
 if TYPE_CHECKING:
-    from island_operator.core.state import State
+    from island_operator.core.state import Gate, State
     from island_operator.core.view import Pass
 
 
@@ -48,9 +47,8 @@ def proceed(state: State, here: Pass) -> State:
         return _started(state, here) if due is not None and due <= 0 and whole else state
     if due is None or not whole or gate.revision != state.active:
         why = "a rollout, a change of spec.gate or a missing pod needs its GPU"
-        ended = replace(gate, verdict=str(Verdict.INCONCLUSIVE), reason="Aborted", message=why, finished_at=here.now)
-        return replace(state, regate=ended)
-    gate, finding = rollout.judged(gate, here)
+        return replace(state, regate=attempt.given_up(gate, why, here))
+    gate, finding = attempt.judged(gate, here)
     state = replace(state, regate=gate)
     if finding.verdict is None:
         return state
@@ -61,7 +59,7 @@ def proceed(state: State, here: Pass) -> State:
         proved = known and replace(known, verdict=gate.verdict, fingerprint=gate.fingerprint)
         return state.learn(proved, here.intent.history_limit) if proved else state
     if finding.verdict is not Verdict.FAIL:
-        here.tell(f"Regate{rollout.TOLD[finding.verdict]}", told, warn=True)
+        here.tell(f"Regate{attempt.TOLD[finding.verdict]}", told, warn=True)
         return state
     here.tell("DriftFound", told, warn=True)
     target = rollout.stock_half(state, here) if here.intent.act_on_drift else None
@@ -71,7 +69,6 @@ def proceed(state: State, here: Pass) -> State:
 
 
 def _started(state: State, here: Pass) -> State:
-    attempt, revision = rollout.next_attempt(state), str(state.active)
-    job = rollout.job_name(here, revision, attempt)
-    here.tell("RegateStarted", f"Job {job} compares revision {revision}, which serves, once more")
-    return replace(state, regate=Gate(revision, attempt, job, here.now))
+    gate = attempt.begun(state, str(state.active), here)
+    here.tell("RegateStarted", f"Job {gate.job} compares revision {gate.revision}, which serves, once more")
+    return replace(state, regate=gate)

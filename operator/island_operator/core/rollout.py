@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
-from island_operator.core import gate as gates
-from island_operator.core import health, scale, transitions
+from island_operator.core import attempt, health, scale, transitions
 from island_operator.core.clock import elapsed
 from island_operator.core.coupling import gains_nothing
 from island_operator.core.observe import Trouble
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from island_operator.core.view import Pass
 
 ADVICE = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
-TOLD = {Verdict.FAIL: "Failed", Verdict.INCONCLUSIVE: "Inconclusive", Verdict.ERROR: "Error"}  # in an Event's reason
 _KINDS = {  # of a run, by what began it
     Cause.KILL_SWITCH: "KillSwitch",
     Cause.REVERTED: "Revert",
@@ -67,7 +65,7 @@ def start(
     """
     intent, before, source = here.intent, state.run, source or state.phase
     if before:
-        state = _abort_gate(replace(state, run=None), "the spec changed while it ran", here)
+        state = _without_run(state, "the spec changed while it ran", here)
         left, wish = _moved(before), "what serves" if revision == state.active else "another"
         told = f"the rollout of revision {before.revision} ended in {before.phase}: the spec asks for {wish}"
         here.tell("RolloutEnded", told)
@@ -121,8 +119,13 @@ def _unproved(state: State, here: Pass) -> bool:
 def restart(state: State, run: Run, here: Pass) -> State:
     """The same revision once more from the beginning."""
     source = state.phase
-    state = _abort_gate(replace(state, run=None), "its rollout began anew", here)
+    state = _without_run(state, "its rollout began anew", here)
     return start(state, run.revision, here, source=source)
+
+
+def _without_run(state: State, why: str, here: Pass) -> State:
+    """The run is over, and so is the gate that it may have been waiting for."""
+    return replace(state, run=None, gate=attempt.given_up(state.gate, why, here))
 
 
 def move(state: State, run: Run, cause: Cause, here: Pass) -> State:
@@ -135,30 +138,9 @@ def _enter(state: State, run: Run, phase: str, here: Pass) -> State:
     run = replace(run, phase=phase, step=0, held_since=None, progress_at=here.now)
     if phase != GATING:
         return replace(state, run=run)
-    attempt = next_attempt(state)
-    job = job_name(here, run.revision, attempt)
-    here.tell("GateStarted", f"Job {job} compares revision {run.revision} with islands off, on and off again")
-    return replace(state, run=run, gate=Gate(run.revision, attempt, job, here.now))
-
-
-def next_attempt(state: State) -> int:
-    """The number of the next gate Job of this object, whoever asks for it."""
-    return 1 + max((gate.attempt for gate in (state.gate, state.regate) if gate), default=0)
-
-
-def job_name(here: Pass, revision: str, attempt: int) -> str:
-    """The name of a gate Job of this object."""
-    return gates.job_name(here.intent.name, here.intent.uid, revision, attempt)
-
-
-def _abort_gate(state: State, why: str, here: Pass) -> State:
-    """A gate whose revision is no longer wanted has no verdict any more; its Job goes, and the GPU with it."""
-    if state.gate is None or state.gate.verdict:
-        return state
-    verdict = str(Verdict.INCONCLUSIVE)
-    return replace(
-        state, gate=replace(state.gate, verdict=verdict, reason="Aborted", message=why, finished_at=here.now)
-    )
+    gate = attempt.begun(state, run.revision, here)
+    here.tell("GateStarted", f"Job {gate.job} compares revision {run.revision} with islands off, on and off again")
+    return replace(state, run=run, gate=gate)
 
 
 def proceed(state: State, run: Run, here: Pass) -> State:
@@ -172,16 +154,14 @@ def proceed(state: State, run: Run, here: Pass) -> State:
             return move(state, run, Cause.LOST, here)
         return _gating(state, run, gate, here)
     fleet = here.fleet(run.revision)
-    if fleet is None or fleet.deployment is None:
-        return state  # made by the next pass that decides nothing
-    ready = fleet.ready
+    ready = fleet.ready if fleet else 0
     if ready > run.ready:
         run = replace(run, ready=ready, progress_at=here.now)
         state = replace(state, run=run)
-    if not run.fast and run.previous and here.intent.auto_rollback and (failure := health.failing(run, here)):
+    if not run.fast and run.previous and _gives_up(run, here) and (failure := health.failing(run, here)):
         here.tell("RolloutFailed", f"revision {run.revision} in {run.phase}: {failure.message}", warn=True)
         return reject(state, run, failure, here)
-    if run.paused_at:
+    if run.paused_at or fleet is None or fleet.deployment is None:  # made by the next pass that decides nothing
         return state
     if run.fast:
         since = (run.starved_since or here.now) if scale.starved(run.revision, here.seen) else None
@@ -193,30 +173,16 @@ def proceed(state: State, run: Run, here: Pass) -> State:
     return state
 
 
-def judged(gate: Gate, here: Pass) -> tuple[Gate, gates.Finding]:
-    """The attempt with what is known of it by now."""
-    finding = gates.judge(gate, here.intent.gate_deadline, here.snapshot, here.now)
-    job = here.snapshot.child("Job", gate.job)
-    if job and gates.owned(job, here.intent.uid):
-        gate = replace(gate, job_uid=str(job["metadata"]["uid"]))
-    gate = replace(gate, reason=finding.reason, message=finding.message)
-    if finding.verdict is None:
-        return gate, finding
-    gate = replace(gate, verdict=str(finding.verdict), finished_at=here.now)
-    if report := finding.summary:
-        gate = replace(
-            gate,
-            fingerprint=report.fingerprint or None,
-            divergence=gates.divergence_of(report),
-            probes=report.probes,
-            tokens=report.tokens,
-            seconds=gates.number(report.seconds),
-        )
-    return gate, finding
+def _gives_up(run: Run, here: Pass) -> bool:
+    """A failure rolls back by itself. spec.rollout.autoRollback false holds it instead, but never an outage: where a
+    Downtime rollout has stopped the last pod and its own is not Ready, what served comes back.
+    """
+    served_by_none = Room.of(here.intent.replicas, run.mode).floor == 0 and not any(f.ready for f in here.seen.values())
+    return here.intent.auto_rollback or served_by_none
 
 
 def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
-    gate, finding = judged(gate, here)
+    gate, finding = attempt.judged(gate, here)
     state = replace(state, gate=gate)
     if finding.verdict is None:
         return state
@@ -226,7 +192,7 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
         return move(state, run, Cause.PASSED if state.active else Cause.PASSED_FIRST, here)
     serves = f"revision {state.active}" if state.active else "nothing"
     told = f"revision {gate.revision}: {finding.message}; {serves} serves"
-    here.tell(f"Gate{TOLD[finding.verdict]}", told, warn=True)
+    here.tell(f"Gate{attempt.TOLD[finding.verdict]}", told, warn=True)
     reason = "GateFailed" if finding.verdict is Verdict.FAIL else finding.reason
     return reject(state, run, Trouble(reason, finding.message), here)
 
@@ -234,7 +200,7 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
 def reject(state: State, run: Run, why: Trouble, here: Pass) -> State:
     """The run's revision is out; the way back begins in the same decision."""
     source = state.phase
-    state = _abort_gate(state.reject(run.revision, why.reason, why.message, here.now), why.message, here)
+    state = _without_run(state.reject(run.revision, why.reason, why.message, here.now), why.message, here)
     return start(state, state.active, here, source=source, cause=Cause.FAILED, left=_moved(run))
 
 
@@ -246,7 +212,7 @@ def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
     if run and run.revision != bad:
         told = f"revision {bad}, which served meanwhile: {why.message}"
         state = state.reject(run.revision, why.reason, told, here.now)
-    state = _abort_gate(state, why.message, here)
+    state = _without_run(state, why.message, here)
     here.tell("FaultFound", f"revision {bad}: {why.message}; back to revision {target}", warn=True)
     state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target).doubt(bad), active=target)
     return start(state, target, here, source=source, cause=Cause.FAULT, left=bad)

@@ -25,10 +25,13 @@ log = logging.getLogger("island_operator.queue")
 
 @dataclass(frozen=True)
 class Done:
-    """How a pass ended well: run again after so many seconds (None: when something changes), and whether it wrote."""
+    """How a pass ended well: run again after so many seconds (None: when something changes), whether it wrote, and what
+    of it the API server refused, which is tried again with growing pauses.
+    """
 
     again: float | None = None
     wrote: bool = False
+    refused: str = ""
 
 
 class Observer(Protocol):
@@ -137,23 +140,29 @@ class Queue:
         try:
             with about(key):
                 done = await self._work(key)
-            result = "success"
-            self._failures.pop(key, None)
+            if done.refused:
+                self._retry(key, f"refused: {done.refused}")
+            else:
+                result = "success"
+                self._failures.pop(key, None)
             if done.again is not None:
                 self.later(key, done.again)
             if done.wrote:  # look once more at what the writes made of the world; their echoes wake nobody
                 self._writes[key] = (self._allowance(key) - 1.0, _now())
                 self.add(key)
         except Exception as error:  # noqa: BLE001 - one resource's failure must never end the others' worker
-            self.later(key, delay := self._backoff(key))
-            with about(key):
-                log.warning("%s: %s; again in %.1f s", type(error).__name__, str(error)[:300], delay)
+            self._retry(key, f"{type(error).__name__}: {error}")
         finally:
             self._progress = _now()
             self._observer.finished(result, self._progress - started)
             del self._running[key]
             if key in self._dirty:
                 self._push(key)
+
+    def _retry(self, key: Key, why: str) -> None:
+        self.later(key, delay := self._backoff(key))
+        with about(key):
+            log.warning("%s; again in %.1f s", why[:300], delay)
 
     def _backoff(self, key: Key) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from island_operator.cluster.kinds import PARENT
 from island_operator.cluster.protocol import ApiError
+from island_operator.core.model import Refusal
 from island_operator.runtime.faults import blamed, explain
 from island_operator.runtime.queue import Done
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from island_operator.runtime.events import Events
 
 log = logging.getLogger("island_operator.reconciler")
+
+Slot = tuple[str, str]  # kind and name of a child
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,13 @@ class Reconciler:
         self._leading, self._recorded, self._clock = leading, recorded, clock
         # (key, kind, name) -> digest of what we said and the resourceVersion that stayed the same: another spelling of
         # the same, or a field that the schema prunes
-        self._settled: dict[Key, dict[tuple[str, str], tuple[str, str]]] = {}
+        self._settled: dict[Key, dict[Slot, tuple[str, str]]] = {}
+        self._refused: dict[Key, dict[Slot, Refusal]] = {}
 
     def forget(self, key: Key) -> None:
         """The InferenceService is gone."""
         self._settled.pop(key, None)
+        self._refused.pop(key, None)
         for beside in self._besides:
             beside.forget(key)
 
@@ -91,6 +96,7 @@ class Reconciler:
             return Done()
         if snapshot.parent["metadata"].get("deletionTimestamp"):
             return Done()  # ownerReferences: the garbage collector has the rest
+        snapshot = replace(snapshot, refused=self._refused.get(key, {}))
         for beside in self._besides:
             snapshot = replace(snapshot, **beside.known(key))
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -102,7 +108,7 @@ class Reconciler:
         for beside in self._besides:
             beside.want(key, plan)
         try:
-            wrote = await self._carry_out(key, snapshot, plan)
+            done = await self._carry_out(key, snapshot, plan)
         except ApiError as error:
             if error.status in {404, 409}:  # deleted or edited meanwhile: no error, but we decided on old news
                 await self._refresh(key, snapshot.parent)
@@ -111,19 +117,31 @@ class Reconciler:
             if error.refused:
                 await self._blame(key, snapshot.parent, "ApplyRefused", str(error), now)
             raise
-        return Done(plan.requeue_after, wrote)
+        return done
 
-    async def _carry_out(self, key: Key, snapshot: Snapshot, plan: Plan) -> bool:
-        wrote = False
-        for want in plan.desired:
-            wrote |= await self._ensure(key, want, snapshot.child(want["kind"], want["metadata"]["name"]))
-        for child in plan.delete:
-            wrote |= await self._delete(child)
+    async def _carry_out(self, key: Key, snapshot: Snapshot, plan: Plan) -> Done:
+        wrote, refused = False, dict[Slot, Refusal]()
+        writes = [(want, self._ensure) for want in plan.desired] + [(child, self._delete) for child in plan.delete]
+        for child, write in writes:  # one that is refused stands in no other's way
+            slot = (child["kind"], child["metadata"]["name"])
+            try:
+                wrote |= await write(key, child, snapshot.child(*slot))
+            except ApiError as error:
+                if not error.refused:
+                    raise
+                refused[slot] = Refusal(error.status, str(error))
+        if writes:  # a pass that only decides learns nothing of them
+            self._refused[key] = refused
         if await self._status(key, snapshot.parent, _without_nulls(plan.status)):
             wrote = True
             for event in plan.events:
                 self._events.emit(snapshot.parent, event)
-        return await self._clear(snapshot.parent, plan.clear_annotations) or wrote
+        wrote |= await self._clear(snapshot.parent, plan.clear_annotations)
+        if any(refusal.status == 404 for refusal in refused.values()):
+            await self._refresh(key, snapshot.parent)  # gone meanwhile, or it lacks a kind that the cluster has not
+            if self._cache.parent(key) is None:
+                return Done(wrote=True)
+        return Done(plan.requeue_after, wrote, "; ".join(refusal.message for refusal in refused.values()))
 
     async def _ensure(self, key: Key, want: Object, live: Object | None) -> bool:
         """Apply unless the live object already says all of it."""
@@ -142,11 +160,14 @@ class Reconciler:
         self._cache.put(slot[0], got)
         return self._settle(key, slot, want, live, got)
 
-    async def _delete(self, child: Object) -> bool:
-        if child["metadata"].get("deletionTimestamp"):
+    async def _delete(self, _key: Key, child: Object, live: Object | None) -> bool:
+        if live is None or live["metadata"].get("deletionTimestamp"):
             return False
         self._fence()
-        await self._cluster.delete(child)
+        try:
+            await self._cluster.delete(child)
+        except ApiError as error:
+            raise ApiError(error.status, f"{child['kind']} {child['metadata']['name']}: {error}") from error
         self._cache.drop(child["kind"], child)
         return True
 
@@ -193,11 +214,11 @@ class Reconciler:
         if not self._leading():
             raise NotLeading("the lease was not renewed in time")
 
-    def _is_settled(self, key: Key, slot: tuple[str, str], want: Object, live: Object) -> bool:
+    def _is_settled(self, key: Key, slot: Slot, want: Object, live: Object) -> bool:
         told = self._settled.get(key, {}).get(slot)
         return told is not None and told == (_digest(want), live["metadata"]["resourceVersion"])
 
-    def _settle(self, key: Key, slot: tuple[str, str], want: Object, live: Object | None, got: Object) -> bool:
+    def _settle(self, key: Key, slot: Slot, want: Object, live: Object | None, got: Object) -> bool:
         """Did the write change anything? If not, remember not to say it again."""
         version = got["metadata"]["resourceVersion"]
         if live is None or live["metadata"]["resourceVersion"] != version:

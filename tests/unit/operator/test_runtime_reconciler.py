@@ -13,7 +13,7 @@ from island_operator.cluster.fake import FakeCluster
 from island_operator.cluster.kinds import WATCHED
 from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core.checks import Reading
-from island_operator.core.model import Plan, Target
+from island_operator.core.model import Plan, Refusal, Target
 from island_operator.runtime.faults import blamed
 from island_operator.runtime.reconciler import NotLeading, Reconciler
 
@@ -293,23 +293,74 @@ async def test_an_object_that_fails_validation_is_named_by_its_fields_and_is_not
     assert len(ready["message"]) <= 500
 
 
-async def test_a_child_the_api_server_refuses_is_named_and_nothing_after_it_is_written(world):
-    def fault(verb, kind):
-        if (verb, kind) == ("patch", "Deployment"):
-            raise ApiError(422, 'Deployment "x" is invalid: spec.image: Required value ' + "y" * 5000)
+async def test_a_child_the_api_server_refuses_stands_in_no_others_way_and_the_core_hears_of_it(world):
+    heard = []
 
+    def reconcile(snapshot, now):
+        heard.append(dict(snapshot.refused))
+        plan = toy_core.reconcile(snapshot, now)
+        return replace(plan, desired=plan.desired[::-1])  # the Service after the Deployment
+
+    def fault(verb, kind):
+        if (verb, kind) in {("patch", "Deployment"), ("delete", "Job")}:
+            raise ApiError(422, 'Deployment "x" is invalid: spec.image: Required value')
+
+    world.reconciler._core = toy_core.core(reconcile)
     world.cluster.fault = fault
-    with pytest.raises(ApiError):
-        await world.reconciler(KEY)
-    degraded = world.condition("Degraded")
-    assert degraded["reason"] == "ApplyRefused"
-    assert degraded["message"].startswith('Deployment x: Deployment "x" is invalid: spec.image: Required value')
-    assert len(degraded["message"]) <= 500
-    assert "phase" not in world.status()
+    done = await world.reconciler(KEY)
+    assert done.refused == 'Deployment x: Deployment "x" is invalid: spec.image: Required value'
+    assert ("patch", "Service") in world.written()
+    assert world.status()["phase"] == "Pending"
+    await world.reconciler(KEY)
+    assert heard[0] == {}
+    assert heard[1] == {("Deployment", "x"): Refusal(422, done.refused)}
     world.cluster.fault = lambda verb, kind: None
     await world.settle()
     assert world.status()["phase"] == "Stable"
-    assert "conditions" not in world.status(), "the core's status replaces ours"
+    assert heard[-1] == {}
+
+
+async def test_a_deletion_that_is_refused_is_heard_of_too(world):
+    await world.settle()
+    world.cluster.put({"kind": "Job", "metadata": {**CHILD, "name": "gate"}})
+
+    def fault(verb, kind):
+        if verb == "delete":
+            raise ApiError(403, "forbidden")
+
+    world.cluster.fault = fault
+    await world.see()
+    done = await world.reconciler(KEY)
+    assert done.refused == "Job gate: forbidden"
+
+
+async def test_a_pass_that_only_decides_forgets_no_refusal(world):
+    plans = [Plan(desired=(toy_core.made(toy_core.resource(), "Service", {"port": 1}),)), Plan(), Plan()]
+    heard = []
+
+    def reconcile(snapshot, now):
+        heard.append(len(snapshot.refused))
+        return plans[len(heard) - 1]
+
+    def fault(verb, kind):
+        if kind == "Service":
+            raise ApiError(403, "exceeded quota")
+
+    world.reconciler._core, world.cluster.fault = toy_core.core(reconcile), fault
+    for _ in plans:
+        await world.reconciler(KEY)
+    assert heard == [0, 1, 1]
+
+
+async def test_a_child_that_finds_no_owner_any_more_ends_quietly(world):
+    def fault(verb, kind):
+        if kind == "Service":
+            world.cluster.objects.pop(("InferenceService", "default", "x"), None)
+            raise ApiError(404, 'namespaces "default" not found')
+
+    world.cluster.fault = fault
+    assert not (await world.reconciler(KEY)).refused
+    assert world.cache.parent(KEY) is None
 
 
 @pytest.mark.parametrize("error", [ApiError(429, "slow down"), ApiError(503, "boom"), Unreachable("refused")])

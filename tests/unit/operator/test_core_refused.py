@@ -1,0 +1,119 @@
+"""Children that the API server does not take: named, in nobody's way, and no reason to miss a deadline."""
+
+import pytest
+from support.world import World
+
+QUOTA = (
+    'deployments.apps "x" is forbidden: exceeded quota: few, requested: count/deployments.apps=1, used: 2, limited: 2'
+)
+
+
+def refusing(kind, told=QUOTA):
+    """An API server that takes no new child of that kind."""
+    return lambda want: told if want["kind"] == kind else None
+
+
+def turns(world, count, seconds=1):
+    for _ in range(count):
+        if world.operate().requeue_after != 0:
+            world.tick(seconds)
+    return world
+
+
+def test_a_canary_that_is_refused_is_named_and_meets_the_deadline_of_the_rollout():
+    world = World().settle()
+    before = {p["metadata"]["uid"] for p in world.pods()}
+    world.refuse = refusing("Deployment")
+    world.edit(engine__image="good:2")
+    world.until("Canary")
+    turns(world, 5)
+    for kind, status in (("Ready", "False"), ("Progressing", "True"), ("Degraded", "True")):
+        told = world.condition(kind)
+        assert (told["status"], told["reason"]) == (status, "ApplyRefused")
+        assert "exceeded quota: few" in told["message"]
+    assert world.condition("Available")["status"] == "True"
+    turns(world, 5, 90)
+    assert world.phase == "Canary"
+    turns(world, 9, 90)
+    assert world.phase == "Stable"
+    told = world.condition("RolledBack")
+    assert (told["status"], told["reason"]) == ("True", "ApplyRefused")
+    assert "no progress for 600 s (spec.rollout.deadline): Deployment x-" in told["message"]
+    assert {p["metadata"]["uid"] for p in world.pods()} == before
+
+
+def test_a_first_revision_that_is_refused_is_named_and_heals_by_itself():
+    world = World()
+    world.refuse = refusing("Deployment")
+    turns(world, 6, 300)
+    assert world.condition("Ready")["reason"] == "ApplyRefused"
+    world.refuse = lambda want: None
+    world.settle()
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Degraded")["status"] == "False"
+
+
+@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget"])
+def test_another_child_that_is_refused_is_told_and_the_rollout_goes_on(kind):
+    world = World()
+    world.refuse = refusing(kind, "services is forbidden: User cannot patch resource")
+    turns(world, 12)
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Degraded")["reason"] == "ApplyRefused"
+    assert "User cannot patch" in world.condition("Degraded")["message"]
+
+
+def test_a_gate_job_that_is_refused_is_named_and_meets_the_gates_deadline():
+    world = World().settle()
+    world.refuse = refusing("Job")
+    world.edit(islands__enabled=True)
+    turns(world, 4)
+    assert (world.phase, world.condition("Ready")["reason"]) == ("Gating", "ApplyRefused")
+    turns(world, 6, 70)
+    assert world.status["gate"]["verdict"] == "INCONCLUSIVE"
+    assert world.status["gate"]["reason"] == "ApplyRefused"
+    assert world.condition("RolledBack")["status"] == "True"
+    assert world.ready() == 2
+
+
+def test_a_gate_whose_pod_is_refused_is_named_though_nobody_but_an_event_tells():
+    world = World().settle()
+    world._jobs = lambda: None  # the Job controller is refused every pod
+    world.edit(islands__enabled=True)
+    turns(world, 4)
+    assert world.condition("Ready")["reason"] == "Gating"
+    turns(world, 3, 10)
+    ready = world.condition("Ready")
+    assert ready["reason"] == "PodsRefused"
+    assert f"see kubectl describe job {world.status['gate']['job']}" in ready["message"]
+
+
+def test_a_kill_switch_that_is_refused_keeps_what_serves_and_goes_through_when_it_may():
+    world = World(islands__enabled=True).settle()
+    world.refuse = refusing("Deployment")
+    world.edit(islands__enabled=False)
+    turns(world, 6)
+    assert world.ready() == 2
+    assert world.condition("Degraded")["reason"] == "ApplyRefused"
+    world.refuse = lambda want: None
+    world.settle()
+    assert world.status["islands"]["enabled"] is False
+
+
+@pytest.mark.parametrize("image", ["crash:1", "nopull:1"])
+def test_auto_rollback_false_holds_a_failed_canary_but_never_an_outage(image):
+    world = World(gpus=1, replicas=1, rollout__mode="Downtime", rollout__autoRollback=False).settle()
+    world.edit(engine__image=image)
+    turns(world, 60, 2)
+    assert world.phase == "Stable"
+    assert world.ready() == 1
+    assert world.condition("RolledBack")["status"] == "True"
+
+
+def test_auto_rollback_false_holds_where_something_serves():
+    world = World(rollout__autoRollback=False).settle()
+    world.edit(engine__image="crash:1")
+    turns(world, 60, 2)
+    assert world.phase == "Canary"
+    assert world.ready() == 2
+    assert world.condition("Degraded")["reason"] == "EngineDied"
