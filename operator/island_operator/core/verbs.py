@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KEPT = 10  # verbs remembered
 MOST_UNKNOWN = 4  # unknown ones told of in one pass
 NO = {"false", "no", "0", "off"}  # values that whoever wrote them did not mean as "do it"
+_REFUSED, _UNKNOWN = "was refused:", "unknown verb"  # how an outcome begins that is none
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -43,10 +44,15 @@ def carry_out(state: State, here: Pass) -> State:
     for name, value in order:
         state = _do(state, name, value, here, aborted=aborts and name != "abort")
     for name, value in sorted(verb for verb in fresh if verb[0] not in VERBS)[:MOST_UNKNOWN]:
-        told = f"unknown verb {name}: use one of {', '.join(VERBS)}"
+        told = f"{_UNKNOWN} {name}: use one of {', '.join(VERBS)}"
         here.tell("VerbUnknown", told, warn=True)
         state = _record(state, name, value, told, here)
     return state
+
+
+def refused(verb: Verb) -> bool:
+    """Its outcome in the status says that it was not carried out."""
+    return verb.outcome.startswith((f"{verb.name} {_REFUSED} ", f"{_UNKNOWN} {verb.name}: "))
 
 
 def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> State:
@@ -57,8 +63,8 @@ def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> St
         if aborted:
             raise Refused("abort was asked for at the same time and beats it")
         state, told = act(state, here)
-    except Refused as refused:
-        told = f"{name} was refused: {refused}"
+    except Refused as no:
+        told = f"{name} {_REFUSED} {no}"
         here.tell("VerbRefused", told, warn=True)
     else:
         here.tell(event, told)

@@ -1,0 +1,5 @@
+"""kubectl-island: what a person sees of an InferenceService, and says to it."""
+
+from island_operator.cli.kubectl.main import main
+
+__all__ = ["main"]

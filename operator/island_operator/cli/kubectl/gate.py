@@ -1,0 +1,197 @@
+"""`kubectl island gate NAME`: what the newest gate says, its log, or its report as a page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from html import escape as quoted
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.text import Text
+
+from island_engine.gate import page
+from island_engine.gate.report import SCHEMA
+from island_operator.cli.kubectl import tree
+from island_operator.cli.kubectl.access import Refusal
+from island_operator.cli.kubectl.status import now
+from island_operator.cli.kubectl.text import age, duration, show, show_json
+from island_operator.cluster.protocol import ApiError
+from island_operator.core import state
+from island_operator.core.gate import CONTAINER, owned, pod_of
+from island_operator.core.observe import ended, placed
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Iterator
+
+    from island_operator.cli.kubectl.access import Access
+    from island_operator.core.model import Object, Snapshot
+
+LABEL = 14  # width of the names
+EVERY = 1.0  # seconds between two looks at a log that is followed
+
+
+async def run(args: argparse.Namespace, access: Access) -> int:
+    """Exit code 0; Refusal where there is no gate, no log or no report."""
+    snapshot = await access.snapshot(args.name)
+    gate = newest(snapshot.parent)
+    if gate is None:
+        raise Refusal(f"{args.name} was never gated: islands are gated before they serve, the stock half never is")
+    if args.logs:
+        await _logs(args, access, snapshot, gate)
+    elif args.report:
+        text = as_page(gate, await _kept(access, snapshot, gate))
+        with _opened(args.output) as file:
+            file.write(text)
+    elif args.json:
+        show_json(state.dumped(gate))
+    else:
+        show(summary(gate, now()))
+    return 0
+
+
+def newest(parent: Object) -> state.Gate | None:
+    """The newest attempt, scheduled ones included."""
+    known = state.read(parent.get("status") or {})
+    return max((g for g in (known.gate, known.regate) if g), key=lambda g: g.attempt, default=None)
+
+
+def summary(gate: state.Gate, moment: str) -> list[Text]:
+    """The verdict in words."""
+    verdict = gate.verdict or "RUNNING"
+    lines = [
+        _line("Verdict", tree.marked(tree.VERDICTS.get(verdict, tree.MOVING), verdict)),
+        _line("Revision", gate.revision),
+        _line("Job", f"{gate.job}, attempt {gate.attempt}, begun {age(gate.started_at, moment)} ago"),
+    ]
+    if gate.reason:
+        lines.append(_line("Reason", gate.reason))
+    if gate.message:
+        lines.append(_line("Message", gate.message))
+    if gate.probes:
+        took = f" in {duration(gate.seconds)}" if gate.seconds else ""
+        lines.append(_line("Compared", f"{gate.probes:,} serves, {gate.tokens or 0:,} tokens{took}"))
+    if gate.fingerprint:
+        lines.append(_line("Fingerprint", gate.fingerprint))
+    for index, (name, value) in enumerate((gate.divergence or {}).items()):
+        lines.append(_line("Divergence" if index == 0 else "", f"{name} {value}"))
+    return lines
+
+
+def _line(name: str, text: Text | str) -> Text:
+    label = f"{name}:" if name else ""
+    return Text.assemble((f"{label:{LABEL}}", "bold"), text)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+async def _logs(args: argparse.Namespace, access: Access, snapshot: Snapshot, gate: state.Gate) -> None:
+    """From the pod while it is there, else what the operator kept of it."""
+    with _opened(args.output) as file:
+        if (pod := _pod(snapshot, gate)) is None:
+            kept = await _kept(access, snapshot, gate)
+            file.write(kept.get("log.txt", "") + kept.get("report.jsonl", ""))
+            return
+        space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if args.follow:
+            async for part in follow(access, space, name):
+                file.write(part)
+                file.flush()
+        else:
+            file.write(await access.cluster.log(space, name, CONTAINER))
+
+
+def _pod(snapshot: Snapshot, gate: state.Gate) -> Object | None:
+    job = snapshot.child("Job", gate.job)
+    uid = str(snapshot.parent["metadata"]["uid"])
+    return pod_of(job, snapshot) if job and owned(job, uid) else None
+
+
+async def follow(access: Access, namespace: str, pod: str) -> AsyncIterator[str]:
+    """What its container says, as it says it, until it has ended. Asked for again and again: a gate says a line every
+    ten seconds, and a connection that breaks costs nothing.
+    """
+    said, told = "", False
+    while True:
+        found = await access.cluster.get("Pod", namespace, pod)
+        try:
+            now_said = await access.cluster.log(namespace, pod, CONTAINER) if found and placed(found) else ""
+        except ApiError as error:
+            if error.status != 400:  # its container has not started yet
+                raise
+            now_said = ""
+        if not (now_said or told):
+            sys.stderr.write(f"kubectl island: waits for pod {pod} to start\n")
+            told = True
+        if len(now_said) > len(said):
+            yield now_said.removeprefix(said)
+            said = now_said
+        if found is None or ended(found):
+            return
+        await asyncio.sleep(EVERY)
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+async def _kept(access: Access, snapshot: Snapshot, gate: state.Gate) -> dict[str, str]:
+    """The ConfigMap that the operator wrote when the gate had ended (docs/rollouts.md)."""
+    if not gate.verdict:
+        name = snapshot.parent["metadata"]["name"]
+        raise Refusal(f"the gate still runs: kubectl island gate {name} --logs --follow shows what it does")
+    space = snapshot.parent["metadata"]["namespace"]
+    try:
+        found = await access.cluster.get("ConfigMap", space, gate.report or gate.job)
+    except ApiError as error:
+        if error.status == 403:
+            raise Refusal(f"ConfigMap {gate.job} may not be read: {error}; ask for get on configmaps") from error
+        raise
+    if found is None:
+        told = f"no ConfigMap {gate.job} keeps the report of this gate: it went with its Job, or was never written"
+        raise Refusal(f"{told}; kubectl island gate {snapshot.parent['metadata']['name']} says what the status keeps")
+    return dict(found.get("data") or {})
+
+
+def as_page(gate: state.Gate, kept: dict[str, str]) -> str:
+    """The gate's own page where its log held the whole report; else verdict and log in a page of ours."""
+    for line in kept.get("report.jsonl", "").splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            report = json.loads(line)
+            if report.get("schema") == SCHEMA and "summary" in report:
+                return page.page(report)
+    facts = json.loads(kept["verdict.json"]) if "verdict.json" in kept else state.dumped(gate)
+    rows = "".join(f"<tr><th>{quoted(str(k))}</th><td>{quoted(_told(v))}</td></tr>" for k, v in facts.items())
+    log = kept.get("log.txt", "") + kept.get("report.jsonl", "")
+    verdict = str(gate.verdict)
+    return "\n".join(
+        [
+            "<!doctype html><html lang='en'><meta charset='utf-8'>",
+            f"<title>Gate: {quoted(verdict)}</title><style>{page.STYLE} pre{{overflow:auto}}</style>",
+            f"<h1 style='background:{page.COLORS.get(verdict, '#59636e')}'>{quoted(f'{verdict}: {gate.reason}')}</h1>",
+            f"<p>{quoted(gate.message or '')}</p>",
+            f"<table>{rows}</table>",
+            f"<h2>Log</h2><pre>{quoted(log) or 'not kept'}</pre></html>\n",
+        ]
+    )
+
+
+def _told(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+@contextlib.contextmanager
+def _opened(output: str | None) -> Iterator[TextIO]:
+    """The file of --output, else standard output."""
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(output).open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise Refusal(f"--output {output} cannot be written: {error.strerror}") from error
+    show([f"Saved to {output}."])

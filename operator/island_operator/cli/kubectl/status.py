@@ -1,0 +1,155 @@
+"""`kubectl island status`: the tree of one InferenceService, live if asked, or a table of all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from island_operator.cli.kubectl import tree, view
+from island_operator.cli.kubectl.access import Refusal
+from island_operator.cli.kubectl.model import plain
+from island_operator.cli.kubectl.text import age, columns, console, show, show_json
+from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.core.model import Snapshot
+from island_operator.core.observe import GATE, ROLE, ended, label, placed
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator
+
+    from island_operator.cli.kubectl.access import Access
+    from island_operator.cli.kubectl.model import View
+
+EVERY = 1.0  # seconds between two looks of --watch
+CONTAINER = "engine"
+
+
+async def run(args: argparse.Namespace, access: Access) -> int:
+    """Exit code 0; Refusal where there is no such InferenceService."""
+    if args.name is None:
+        if args.watch:
+            raise Refusal(
+                "--watch needs the NAME of an InferenceService; kubectl get iisvc --watch follows all of them"
+            )
+        return await _all(args, access)
+    if args.watch:
+        await _watch(args, access)
+    else:
+        seen = await look(access, args.name)
+        if args.json:
+            show_json(plain(seen))
+        else:
+            show(tree.render(seen, now()))
+    return 0
+
+
+def now() -> str:
+    """The time as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def look(access: Access, name: str) -> View:
+    """The view of one InferenceService as it is now."""
+    snapshot = await access.snapshot(name)
+    return view.of(snapshot, now(), await _progress(access, snapshot))
+
+
+async def _progress(access: Access, snapshot: Snapshot) -> str | None:
+    """The last line that a running gate printed; None where it may not be read, or there is none."""
+    pods = (p for p in snapshot.of("Pod") if label(p, ROLE) == GATE and placed(p) and not ended(p))
+    if (pod := next(pods, None)) is None:
+        return None
+    meta = pod["metadata"]
+    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
+    with contextlib.suppress(ApiError):
+        said = await access.cluster.request("get", path, "Pod/log", query={"container": CONTAINER, "tailLines": "1"})
+        return said.decode(errors="replace").strip() or None
+    return None
+
+
+async def _all(args: argparse.Namespace, access: Access) -> int:
+    moment = now()
+    views = [view.of(Snapshot(parent), moment) for parent in await access.parents()]
+    if args.json:
+        show_json([plain(seen) for seen in views])
+        return 0
+    if not views:
+        where = "" if access.everywhere else f" in namespace {access.namespace}"
+        show([f"No InferenceServices{where}."])
+        return 0
+    space = ["NAMESPACE"] if access.everywhere else []
+    head = [*space, "NAME", "STATUS", "ISLANDS", "RATIO", "READY", "AGE", "REASON"]
+    rows: list[list[Text | str]] = [[Text(title, "bold") for title in head]]
+    for seen in sorted(views, key=lambda v: (v.namespace, v.name)):
+        pair = seen.pair
+        rows.append(
+            [
+                *([seen.namespace] if space else []),
+                seen.name,
+                tree.marked(tree.HEALTH[seen.health], seen.phase),
+                ("on" if pair.islands else "off") if pair else "",
+                (pair.ratio or "unified") if pair else "",
+                f"{seen.ready}/{seen.replicas}",
+                age(seen.created, moment),
+                seen.reason,
+            ]
+        )
+    show(columns(rows))
+    return 0
+
+
+async def _views(access: Access, name: str) -> AsyncIterator[View | Unreachable]:
+    """What is seen, again and again. An API server that does not answer for a while is no reason to end."""
+    while True:
+        try:
+            yield await look(access, name)
+        except Unreachable as error:
+            yield error
+        await asyncio.sleep(EVERY)
+
+
+async def _watch(args: argparse.Namespace, access: Access) -> None:
+    """On a terminal the tree is drawn over itself; elsewhere it is printed whenever it says something new."""
+    out = console()
+    if args.json or not out.is_terminal:
+        await _print_changes(args, access)
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    lines: list[Text] = []
+    try:
+        with Live(console=out, screen=True, auto_refresh=False) as live:
+            async for seen in _views(access, args.name):
+                silent = isinstance(seen, Unreachable)
+                if not isinstance(seen, Unreachable):
+                    lines = tree.render(seen, now())
+                told = [Text(f"No answer from the API server: {seen}", "red")] if silent else []
+                for line in lines:
+                    line.no_wrap, line.overflow = True, "ellipsis"
+                live.update(Group(*told, *lines), refresh=True)
+    finally:
+        show(lines)  # the last of it stays on the terminal
+
+
+async def _print_changes(args: argparse.Namespace, access: Access) -> None:
+    last: View | None = None
+    async for seen in _views(access, args.name):
+        if isinstance(seen, Unreachable) or (last and _same(last, seen)):
+            continue
+        if args.json:
+            show_json(plain(seen))
+        else:
+            show([*([Text()] if last else []), *tree.render(seen, now())])
+        last = seen
+
+
+def _same(one: View, other: View) -> bool:
+    """Nothing but the clock has moved."""
+    still = [replace(v, step=v.step and replace(v.step, left=None)) for v in (one, other)]
+    return still[0] == still[1]
