@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION
-from island_engine.picture import ARMS
+from island_engine.picture import ARMS as ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
