@@ -1,5 +1,5 @@
 """kubectl-island: what a person sees of an InferenceService, and says to it."""
 
-from island_operator.cli.kubectl.main import main
+from island_operator.cli.kubectl.app import main
 
 __all__ = ["main"]

@@ -9,8 +9,8 @@ import yaml
 from rich.text import Text
 
 from island_operator.cli.kubectl.access import Refusal
-from island_operator.cli.kubectl.model import Pair
-from island_operator.cli.kubectl.text import in_words, show, show_json
+from island_operator.cli.kubectl.text import show, show_json, with_cap
+from island_operator.cli.kubectl.view import pair_of
 from island_operator.core import intent, state
 from island_operator.core.model import Snapshot
 from island_operator.core.revision import remembered
@@ -84,9 +84,11 @@ def unified(old: Revision, new: Revision) -> list[Text]:
     """The pair in words, then a unified diff of the parts as YAML; nothing where they are the same."""
     if old.hash == new.hash:
         return []
-    lines = [Text(f"{mark} {in_words(_pair(revision))}", COLOURS[mark]) for mark, revision in (("-", old), ("+", new))]
+    lines = [
+        Text(f"{mark} {with_cap(pair_of(revision.half))}", COLOURS[mark]) for mark, revision in (("-", old), ("+", new))
+    ]
     if lines[0].plain[1:] == lines[1].plain[1:]:
-        lines = [Text(f"  {in_words(_pair(new))}, both")]
+        lines = [Text(f"  {with_cap(pair_of(new.half))}, both")]
     names = f"revision {old.hash}", f"revision {new.hash}"
     for line in difflib.unified_diff(_yaml(old), _yaml(new), *names, lineterm=""):
         lines.append(Text(line, COLOURS.get(line[:1], "")))
@@ -96,11 +98,6 @@ def unified(old: Revision, new: Revision) -> list[Text]:
 def _yaml(revision: Revision) -> list[str]:
     text: str = yaml.safe_dump(revision.parts, sort_keys=True, width=1000)
     return text.splitlines()
-
-
-def _pair(revision: Revision) -> Pair:
-    half = revision.half
-    return Pair(half.islands, half.ratio, half.max_total_tokens, half.max_running_requests)
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -11,6 +11,7 @@ from island_operator.cli.kubectl.model import plain
 from island_operator.cli.kubectl.status import now
 from island_operator.cli.kubectl.text import age, columns, show, show_json
 from island_operator.core import state
+from island_operator.core.revision import remembered
 
 if TYPE_CHECKING:
     import argparse
@@ -78,12 +79,13 @@ def _names(known: state.State, snapshot: Snapshot) -> list[str]:
 
 def _revision(name: str, known: state.State, snapshot: Snapshot) -> dict[str, Any]:
     deployment = snapshot.child("Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
+    kept = remembered(deployment, name)
     remembrance, rejection = known.known(name), known.rejection(name)
     gate = next((g for g in (known.regate, known.gate) if g and g.revision == name and g.verdict), None)
     return {
         "revision": name,
         "roles": list(view.roles(name, known)),
-        "pair": plain(view.pair_of(name, known, deployment)),
+        "pair": plain(view.pair_of(kept.half) if kept else view.remembered_pair(name, known)),
         "verdict": (remembrance and remembrance.verdict) or (gate and gate.verdict),
         "promotedAt": remembrance.promoted_at if remembrance else None,
         "rejected": {"reason": rejection.reason, "at": rejection.at, "message": rejection.message}

@@ -49,7 +49,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Revision:
-    """One revision. `roles`: of stable, canary (or the phase that it is in), leaving, desired and rejected."""
+    """One revision. `roles`: of stable, canary (or another phase that it is in), leaving, desired and rejected."""
 
     name: str
     roles: tuple[str, ...]
@@ -94,7 +94,7 @@ class View:
     phase: str
     health: str
     reason: str
-    message: str
+    messages: tuple[str, ...]
     kind: str | None  # of the run
     mode: str | None
     pair: Pair | None  # what serves

@@ -140,7 +140,7 @@ async def _watch(args: argparse.Namespace, access: Access) -> None:
 async def _print_changes(args: argparse.Namespace, access: Access) -> None:
     last: View | None = None
     async for seen in _views(access, args.name):
-        if isinstance(seen, Unreachable) or (last and _same(last, seen)):
+        if isinstance(seen, Unreachable) or (last and unchanged(last, seen)):
             continue
         if args.json:
             show_json(plain(seen))
@@ -149,7 +149,7 @@ async def _print_changes(args: argparse.Namespace, access: Access) -> None:
         last = seen
 
 
-def _same(one: View, other: View) -> bool:
+def unchanged(one: View, other: View) -> bool:
     """Nothing but the clock has moved."""
     still = [replace(v, step=v.step and replace(v.step, left=None)) for v in (one, other)]
     return still[0] == still[1]

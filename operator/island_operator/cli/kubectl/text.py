@@ -72,10 +72,13 @@ def duration(seconds: float) -> str:
     return f"{hours}h" if hours < 48 else f"{days}d"
 
 
-def in_words(pair: Pair | None) -> str:
+def in_words(pair: Pair) -> str:
     """The pair that pods get."""
-    if pair is None:
-        return ""
     pool = "one unified pool" if pair.ratio is None else f"ratio {pair.ratio}, {pair.max_total_tokens:,} tokens"
+    return f"islands {'on' if pair.islands else 'off'}, {pool}"
+
+
+def with_cap(pair: Pair) -> str:
+    """The same, with how many requests may run."""
     cap = f", at most {pair.max_running_requests:,} running" if pair.max_running_requests else ""
-    return f"islands {'on' if pair.islands else 'off'}, {pool}{cap}"
+    return in_words(pair) + cap

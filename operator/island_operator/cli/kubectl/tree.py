@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from island_operator.cli.kubectl.text import age, columns, duration, in_words
+from island_operator.cli.kubectl.text import age, columns, duration, in_words, with_cap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from island_operator.cli.kubectl.model import Gate, Pod, Revision, Step, View
 
@@ -61,23 +61,25 @@ def _summary(view: View) -> Iterator[Text]:
     what = view.phase if view.reason == view.phase or view.health == "Healthy" else f"{view.phase} ({view.reason})"
     yield _line("Status", marked(HEALTH[view.health], what))
     if view.pair:
-        yield _line("Serves", in_words(view.pair))
+        yield _line("Pair", with_cap(view.pair))
     if view.step:
         yield _line("Step", _step(view.step))
     if view.mode:
         yield _line("Mode", view.mode if view.kind == "Rollout" else f"{view.kind}, at once")
-    for index, image in enumerate(_images(view)):
-        yield _line("Images" if index == 0 else "", image)
+    yield from _lines("Images", _images(view))
     yield _line("Replicas", f"{view.replicas} desired, {view.ready} Ready")
-    for told in view.unreadable:
-        yield _line("Unreadable", told)
+    yield from _lines("Unreadable", view.unreadable)
     if view.health == "Healthy":
         yield _line("Waits for", "nothing")
     else:
-        yield _line("Told" if view.health in {"Degraded", "Down"} else "Waits for", view.message)
+        yield from _lines("Message" if view.health in {"Degraded", "Down"} else "Waits for", view.messages)
     wide = max((len(hint.command) for hint in view.hints), default=0)
-    for index, hint in enumerate(view.hints):
-        yield _line("To do" if index == 0 else "", f"{hint.command:{wide}}  {hint.effect}")
+    yield from _lines("To do", [f"{hint.command:{wide}}  {hint.effect}" for hint in view.hints])
+
+
+def _lines(name: str, told: Iterable[str]) -> Iterator[Text]:
+    for index, one in enumerate(told):
+        yield _line("" if index else name, one)
 
 
 def _line(name: str, text: Text | str) -> Text:
@@ -89,7 +91,7 @@ def _images(view: View) -> list[str]:
     """What runs or is about to, and as what."""
     used: dict[str, list[str]] = {}
     for revision in view.revisions:
-        if revision.image and (revision.pods or revision.replicas):
+        if revision.image and (revision.pods or revision.replicas or revision.roles):
             used.setdefault(revision.image, []).extend(revision.roles)
     return [f"{image} ({', '.join(dict.fromkeys(roles))})" if roles else image for image, roles in used.items()]
 
@@ -124,9 +126,8 @@ def _cells(row: Row, now: str, own: str, below: str) -> Iterator[list[Text | str
 
 def _revision(revision: Revision) -> Row:
     mark, status = _state(revision)
-    info = Text(", ").join(
-        [*(Text(role, ROLES.get(role, "")) for role in revision.roles), *_text(in_words(revision.pair))]
-    )
+    words = [Text(role, ROLES.get(role, "")) for role in revision.roles]
+    info = Text(", ").join([*words, *([Text(in_words(revision.pair))] if revision.pair else [])])
     gate = (_gate(revision.gate),) if revision.gate else ()
     return Row(
         REVISION,
@@ -138,10 +139,6 @@ def _revision(revision: Revision) -> Row:
         info,
         (*gate, *(_pod(pod) for pod in revision.pods)),
     )
-
-
-def _text(words: str) -> list[Text]:
-    return [Text(words)] if words else []
 
 
 def _state(revision: Revision) -> tuple[str, str]:

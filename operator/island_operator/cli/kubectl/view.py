@@ -9,98 +9,181 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
 from island_operator.cli.kubectl.model import Gate, Hint, Pair, Pod, Revision, Step, View
-from island_operator.core import observe, state
+from island_operator.core import intent, observe, state
 from island_operator.core.clock import elapsed
-from island_operator.core.observe import GATE, ROLE, Trouble, condition, label
+from island_operator.core.observe import GATE, ROLE, condition, label
 from island_operator.core.revision import remembered
 from island_operator.core.text import escaped
 from island_operator.core.transitions import CANARY, GATING, PHASES, ROLLING_BACK, STABLE
 
 if TYPE_CHECKING:
+    from island_operator.core.coupling import Half
     from island_operator.core.model import Object, Snapshot
-    from island_operator.core.observe import Fleet
     from island_operator.core.state import State
 
 UNSEEN = "Unseen"  # the phase of an object that no operator has looked at
+UNOBSERVED = "NotObserved"  # the reason where the status is about an older spec
 
 
 def of(snapshot: Snapshot, now: str, progress: str | None = None) -> View:
     """The view of an InferenceService and its children. `now` is RFC 3339; `progress`: the gate's last line."""
-    parent = snapshot.parent
-    meta, status = parent["metadata"], parent.get("status") or {}
-    known = state.read(status)
-    seen = observe.fleets(snapshot, now)
-    reason, message = _told(parent, status)
-    phase = known.phase if status else UNSEEN
-    health = _health(status, known, reason)
-    serving = status.get("islands")
-    return View(
-        name=meta["name"],
-        namespace=meta["namespace"],
-        created=str(meta.get("creationTimestamp", "")),
-        phase=phase,
-        health=health,
-        reason=reason,
-        message=message,
-        kind=known.run.kind if known.run else None,
-        mode=known.run.mode if known.run else None,
-        pair=Pair(
-            serving["enabled"], serving.get("ratio"), serving.get("maxTotalTokens"), serving.get("maxRunningRequests")
+    return _Look(snapshot, now, progress).view()
+
+
+class _Look:
+    """One look at one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, now: str, progress: str | None) -> None:
+        self.snapshot, self.now, self.progress = snapshot, now, progress
+        self.parent = snapshot.parent
+        self.status: Object = self.parent.get("status") or {}
+        self.known = state.read(self.status)
+        self.seen = observe.fleets(snapshot, now)
+        self.wish = intent.read(self.parent)
+
+    def view(self) -> View:
+        meta, run = self.parent["metadata"], self.known.run
+        reason, messages = self._told()
+        health = self._health(reason)
+        return View(
+            name=meta["name"],
+            namespace=meta["namespace"],
+            created=str(meta.get("creationTimestamp", "")),
+            phase=self.known.phase if self.status else UNSEEN,
+            health=health,
+            reason=reason,
+            messages=messages,
+            kind=run.kind if run else None,
+            mode=run.mode if run else None,
+            pair=self._serving(),
+            replicas=self.wish.replicas,
+            ready=int(self.status.get("readyReplicas") or 0),
+            step=self._step(),
+            revisions=tuple(self._revision(name) for name in self._order()),
+            unreadable=tuple(f"{u['pod']}: {escaped(u['reason'])}" for u in self.status.get("unreadable") or ()),
+            hints=hints(meta["name"], self.known, health, reason),
         )
-        if serving
-        else None,
-        replicas=int(parent["spec"].get("replicas", 1)),
-        ready=sum(fleet.ready for fleet in seen.values()),
-        step=_step(known, now),
-        revisions=tuple(_revision(name, known, seen, snapshot, now, progress) for name in _order(known, seen)),
-        unreadable=tuple(f"{u['pod']}: {escaped(u['reason'])}" for u in status.get("unreadable") or ()),
-        hints=hints(meta["name"], known, health, reason),
-    )
+
+    def _serving(self) -> Pair | None:
+        told = self.status.get("islands")
+        if not told:
+            return None
+        return Pair(told["enabled"], told.get("ratio"), told.get("maxTotalTokens"), told.get("maxRunningRequests"))
+
+    def _told(self) -> tuple[str, tuple[str, ...]]:
+        """Reason and messages of what says most: nothing serves, needs a person, goes on, is."""
+        generation, seen = self.parent["metadata"].get("generation", 0), self.status.get("observedGeneration")
+        if seen != generation:
+            told = f"the operator has not seen generation {generation}" if seen else "no operator has looked at it yet"
+            return UNOBSERVED, (f"{told}: if that lasts, kubectl island doctor says why",)
+        wanted = (("Degraded", "True"), ("Progressing", "True"), ("Ready", "False"), ("Ready", "True"))
+        found = (c for kind, value in wanted if (c := condition(self.parent, kind)).get("status") == value)
+        most = next(found, {"reason": "Unknown", "message": "its status has no conditions"})
+        down = condition(self.parent, "Available")
+        if down.get("status") == "False" and self.known.active:
+            return str(down["reason"]), (str(down["message"]), str(most["message"]))
+        return str(most["reason"]), (str(most["message"]),)
+
+    def _health(self, reason: str) -> str:
+        told = {kind: condition(self.parent, kind).get("status") for kind in ("Available", "Degraded", "Progressing")}
+        if reason == UNOBSERVED:
+            return "Waiting"
+        if told["Available"] == "False" and self.known.active:
+            return "Down"
+        if told["Degraded"] == "True":
+            return "Degraded"
+        if self.known.run and self.known.run.paused_at:
+            return "Paused"
+        if told["Progressing"] == "True":
+            return "Progressing" if reason in PHASES else "Waiting"
+        return "Healthy" if condition(self.parent, "Ready").get("status") == "True" else "Waiting"
+
+    def _step(self) -> Step | None:
+        run = self.known.run
+        if run is None or run.phase != CANARY or run.step >= len(run.steps):
+            return None
+        weight, pause = run.steps[run.step]
+        holds = run.held_since and not run.paused_at
+        left = max(0, round(pause - elapsed(str(run.held_since), self.now))) if holds else None
+        return Step(run.step + 1, len(run.steps), weight, pause, left)
+
+    def _order(self) -> list[str]:
+        """What comes, what serves, what is asked for; then what else has a Deployment, newest first."""
+        known = self.known
+        first = [known.run.revision if known.run else None, known.active, known.desired]
+        fleets = sorted(self.seen.values(), key=lambda f: f.created, reverse=True)
+        gate = [known.gate.revision] if known.gate else []
+        names = [*first, *(f.revision for f in fleets), *gate]
+        return [name for name in dict.fromkeys(names) if name]
+
+    def _revision(self, name: str) -> Revision:
+        fleet, remembrance, rejection = self.seen.get(name), self.known.known(name), self.known.rejection(name)
+        asked = self.wish.revision
+        kept = remembered(fleet.deployment if fleet else None, name)
+        kept = kept or (asked if asked and asked.hash == name else None)
+        pods = (p for p in self.snapshot.of("Pod") if label(p, observe.REVISION) == name and not observe.ended(p))
+        return Revision(
+            name=name,
+            roles=roles(name, self.known),
+            image=kept.parts["engine"]["image"] if kept else None,
+            pair=pair_of(kept.half) if kept else remembered_pair(name, self.known),
+            replicas=fleet.target if fleet else 0,
+            ready=fleet.ready if fleet else 0,
+            created=fleet.created if fleet else None,
+            verdict=remembrance.verdict if remembrance else None,
+            rejected=rejection.reason if rejection else None,
+            promoted_at=remembrance.promoted_at if remembrance else None,
+            gate=self._gate(name),
+            pods=tuple(self._pod(p) for p in pods if label(p, ROLE) == observe.ENGINE),
+        )
+
+    def _gate(self, name: str) -> Gate | None:
+        """The newest gate about a revision, scheduled ones included."""
+        gates = (g for g in (self.known.gate, self.known.regate) if g and g.revision == name)
+        if (gate := max(gates, key=lambda g: g.attempt, default=None)) is None:
+            return None
+        job = self.snapshot.child("Job", gate.job)
+        uid = job["metadata"]["uid"] if job else None
+        pods = (p for p in self.snapshot.of("Pod") if label(p, ROLE) == GATE)
+        mine = (p for p in pods if any(o.get("uid") == uid for o in p["metadata"].get("ownerReferences") or ()))
+        return Gate(
+            job=gate.job,
+            attempt=gate.attempt,
+            verdict=gate.verdict,
+            reason=gate.reason,
+            message=gate.message,
+            started_at=gate.started_at,
+            finished_at=gate.finished_at,
+            probes=gate.probes,
+            tokens=gate.tokens,
+            seconds=gate.seconds,
+            progress=escaped(" ".join(self.progress.split())) if self.progress and not gate.verdict else None,
+            pods=tuple(self._pod(p) for p in mine),
+        )
+
+    def _pod(self, pod: Object) -> Pod:
+        ready = observe.is_ready(pod)
+        ill = None if ready or observe.ended(pod) else observe.trouble(pod, self.now, self.snapshot)
+        return Pod(
+            name=pod["metadata"]["name"],
+            status=pod_status(pod),
+            ready=ready,
+            restarts=sum(int(s.get("restartCount") or 0) for s in observe.container_statuses(pod)),
+            node=pod["spec"].get("nodeName"),
+            created=str(pod["metadata"].get("creationTimestamp", "")),
+            trouble=ill.reason if ill else None,
+        )
 
 
-def _told(parent: Object, status: Object) -> tuple[str, str]:
-    """Reason and message of the condition that says most: what needs a person, what goes on, what is."""
-    generation, seen = parent["metadata"].get("generation", 0), status.get("observedGeneration")
-    if seen != generation:
-        asks = "nobody has looked at it yet" if seen is None else f"the operator has not seen generation {generation}"
-        return "NotObserved", f"{asks}: if that lasts, kubectl island doctor says why"
-    for kind, wanted in (("Degraded", "True"), ("Progressing", "True"), ("Ready", "False"), ("Ready", "True")):
-        found = condition(parent, kind)
-        if found.get("status") == wanted:
-            return str(found["reason"]), str(found["message"])
-    return "Unknown", "its status has no conditions"
+def pair_of(half: Half) -> Pair:
+    """The pair of a revision whose parts are known."""
+    return Pair(half.islands, half.ratio, half.max_total_tokens, half.max_running_requests)
 
 
-def _health(status: Object, known: State, reason: str) -> str:
-    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
-    if conditions.get("Available") == "False" and reason != "NotObserved" and known.active:
-        return "Down"
-    if conditions.get("Degraded") == "True":
-        return "Degraded"
-    if known.run and known.run.paused_at:
-        return "Paused"
-    if conditions.get("Progressing") == "True":
-        return "Progressing" if reason in PHASES else "Waiting"
-    return "Healthy" if conditions.get("Ready") == "True" and reason != "NotObserved" else "Waiting"
-
-
-def _step(known: State, now: str) -> Step | None:
-    run = known.run
-    if run is None or run.phase != CANARY or run.step >= len(run.steps):
-        return None
-    weight, pause = run.steps[run.step]
-    holds = run.held_since and not run.paused_at
-    left = max(0, round(pause - elapsed(str(run.held_since), now))) if holds else None
-    return Step(run.step + 1, len(run.steps), weight, pause, left)
-
-
-def _order(known: State, seen: dict[str, Fleet]) -> list[str]:
-    """What comes, what serves, what else has pods or could have, newest first; then what was refused last."""
-    first = [known.run.revision if known.run else None, known.active, known.desired]
-    fleets = sorted(seen.values(), key=lambda f: f.created, reverse=True)
-    gate = [known.gate.revision] if known.gate else []
-    names = [*first, *(f.revision for f in fleets), *gate]
-    return [name for name in dict.fromkeys(names) if name]
+def remembered_pair(name: str, known: State) -> Pair | None:
+    """The pair as the status remembers it, without the cap."""
+    found = known.known(name)
+    return Pair(found.islands, found.ratio, found.max_total_tokens, None) if found else None
 
 
 def roles(name: str, known: State) -> tuple[str, ...]:
@@ -109,7 +192,7 @@ def roles(name: str, known: State) -> tuple[str, ...]:
     if name == known.active:
         found.append("stable")
     if run and name == run.revision and name != known.active:
-        found.append("canary" if run.phase == CANARY else run.phase.lower())
+        found.append(run.phase.lower())
     if run and run.phase == ROLLING_BACK and name == run.previous:
         found.append("leaving")
     if known.rejection(name):
@@ -117,83 +200,6 @@ def roles(name: str, known: State) -> tuple[str, ...]:
     if name == known.desired and (not found or found == ["rejected"]):
         found.append("desired")
     return tuple(found)
-
-
-def _revision(
-    name: str, known: State, seen: dict[str, Fleet], snapshot: Snapshot, now: str, progress: str | None
-) -> Revision:
-    fleet, remembrance, rejection = seen.get(name), known.known(name), known.rejection(name)
-    kept = remembered(fleet.deployment if fleet else None, name)
-    pods = tuple(
-        _pod(p, now, snapshot)
-        for p in snapshot.of("Pod")
-        if label(p, observe.REVISION) == name and label(p, ROLE) == observe.ENGINE and not observe.ended(p)
-    )
-    return Revision(
-        name=name,
-        roles=roles(name, known),
-        image=kept.parts["engine"]["image"] if kept else None,
-        pair=pair_of(name, known, fleet.deployment if fleet else None),
-        replicas=fleet.target if fleet else 0,
-        ready=fleet.ready if fleet else 0,
-        created=fleet.created if fleet else None,
-        verdict=remembrance.verdict if remembrance else None,
-        rejected=rejection.reason if rejection else None,
-        promoted_at=remembrance.promoted_at if remembrance else None,
-        gate=_gate(name, known, snapshot, now, progress),
-        pods=pods,
-    )
-
-
-def pair_of(name: str, known: State, deployment: Object | None) -> Pair | None:
-    """The pair of a revision: from its Deployment, else as the status remembers it."""
-    if revision := remembered(deployment, name):
-        half = revision.half
-        return Pair(half.islands, half.ratio, half.max_total_tokens, half.max_running_requests)
-    if remembrance := known.known(name):
-        return Pair(remembrance.islands, remembrance.ratio, remembrance.max_total_tokens, None)
-    return None
-
-
-def _gate(name: str, known: State, snapshot: Snapshot, now: str, progress: str | None) -> Gate | None:
-    """The newest gate about a revision, scheduled ones included."""
-    found = max(
-        (g for g in (known.gate, known.regate) if g and g.revision == name), key=lambda g: g.attempt, default=None
-    )
-    if found is None:
-        return None
-    job = snapshot.child("Job", found.job)
-    uid = job["metadata"]["uid"] if job else None
-    pods = (p for p in snapshot.of("Pod") if label(p, ROLE) == GATE)
-    mine = (p for p in pods if any(o.get("uid") == uid for o in p["metadata"].get("ownerReferences") or ()))
-    return Gate(
-        job=found.job,
-        attempt=found.attempt,
-        verdict=found.verdict,
-        reason=found.reason,
-        message=found.message,
-        started_at=found.started_at,
-        finished_at=found.finished_at,
-        probes=found.probes,
-        tokens=found.tokens,
-        seconds=found.seconds,
-        progress=escaped(progress) if progress and not found.verdict else None,
-        pods=tuple(_pod(p, now, snapshot) for p in mine),
-    )
-
-
-def _pod(pod: Object, now: str, snapshot: Snapshot) -> Pod:
-    ready = observe.is_ready(pod)
-    ill: Trouble | None = None if ready or observe.ended(pod) else observe.trouble(pod, now, snapshot)
-    return Pod(
-        name=pod["metadata"]["name"],
-        status=pod_status(pod),
-        ready=ready,
-        restarts=sum(int(s.get("restartCount") or 0) for s in observe.container_statuses(pod)),
-        node=pod["spec"].get("nodeName"),
-        created=str(pod["metadata"].get("creationTimestamp", "")),
-        trouble=ill.reason if ill else None,
-    )
 
 
 def pod_status(pod: Object) -> str:
@@ -233,4 +239,4 @@ def hints(name: str, known: State, health: str, reason: str) -> tuple[Hint, ...]
         return *read, Hint(verb("retry"), "tries the same revision again; so does any change of the spec")
     if health in {"Degraded", "Down"} and known.phase == STABLE:
         return (Hint(verb("rollback"), "leaves what serves for the revision before it, or for its stock half"),)
-    return (Hint("kubectl island doctor", "says whether an operator is there"),) if reason == "NotObserved" else ()
+    return (Hint("kubectl island doctor", "says whether an operator is there"),) if reason == UNOBSERVED else ()
