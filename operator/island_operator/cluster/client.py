@@ -8,7 +8,8 @@ import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -42,6 +43,9 @@ class KubernetesCluster:
         namespace: str | None = None,
     ) -> None:
         self._configuration, self._observe, self._scratch, self._agent = configuration, observe, scratch, agent
+        # The environment is read once: aiohttp would look for ~/.netrc and a proxy in two threads at every request.
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or _proxy(configuration.host)
         self._api = client.ApiClient(configuration)
         self.namespace = namespace  # of the kubeconfig's context; None: it names none
 
@@ -235,6 +239,12 @@ METHODS = {
     "apply": "PATCH",
     "patch": "PATCH",
 }
+
+
+def _proxy(server: str) -> str | None:
+    """What HTTPS_PROXY and NO_PROXY say of the API server."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.netloc) else getproxies().get(url.scheme)
 
 
 def _must_exist(paths: str) -> None:

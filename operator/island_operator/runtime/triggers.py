@@ -17,6 +17,40 @@ if TYPE_CHECKING:
     from island_operator.runtime.feed import Feed
 
 
+class NoHistory(kopf.DiffBaseStorage):
+    """kopf would copy every object several times to find what changed in it since its last event; nobody asks."""
+
+    def build(self, **_: Any) -> Any:
+        """Nothing of an object is essential."""
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing was kept."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Nor is any handler of ours ever in progress: an event is put into the cache at once."""
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing was kept."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing was kept."""
+
+    def touch(self, **_: Any) -> None:
+        """An object is never written to."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """As it is, not copied."""
+        return essence
+
+
 def registry(
     feed: Feed, credentials: Callable[[], Awaitable[Credentials]], seen: Callable[[str], None]
 ) -> kopf.OperatorRegistry:
@@ -55,6 +89,7 @@ def settings() -> kopf.OperatorSettings:
     """Child kinds are filtered by the API server; nothing is posted, nothing is scanned, nothing waits long."""
     given = kopf.OperatorSettings()
     given.posting.enabled = False
+    given.persistence.diffbase_storage, given.persistence.progress_storage = NoHistory(), NoProgress()
     given.scanning.disabled = True
     given.watching.server_timeout, given.watching.chunk_size = 600, 50  # a page's tasks end while the next is fetched
     given.networking.request_timeout, given.networking.connect_timeout = 30, 10

@@ -168,3 +168,25 @@ async def test_a_person_names_context_and_instance_and_signs_as_somebody_else(tm
         assert {headers["User-Agent"] for _, _, headers, _ in server.requests} == {"kubectl-island"}
         with pytest.raises(ValueError, match="with name nowhere"):
             await KubernetesCluster.connect(str(path), context="nowhere")
+
+
+async def test_a_proxy_of_the_environment_is_used_except_where_it_says_not_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with running(tmp_path) as (_, cluster, _):
+        with pytest.raises(Unreachable):
+            await cluster.get("Pod", "ns", "x")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with running(tmp_path) as (server, cluster, _):
+        await cluster.get("Pod", "ns", "x")
+        assert len(server.requests) == 1
+
+
+async def test_somebodys_netrc_is_not_read(tmp_path, monkeypatch):
+    """aiohttp would look there at every request, and refuse to send a token beside what it finds."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password mine\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with running(tmp_path) as (server, cluster, _):
+        await cluster.get("Pod", "ns", "x")
+        assert server.requests[0][2]["Authorization"] == "Bearer secret"

@@ -197,6 +197,21 @@ async def test_kopf_only_watches_what_we_name_with_the_labels_filtered_by_the_se
         assert given.watching.label_selectors[where.group, where.version, where.plural] == "radix-islands.dev/instance"
 
 
+def test_kopf_copies_no_object_to_find_what_changed_in_it():
+    """Its defaults took more than half of the operator's CPU time."""
+
+    class Uncopied(dict):
+        def __deepcopy__(self, _):
+            raise AssertionError("copied")
+
+    kept = triggers.settings().persistence
+    body = Uncopied(metadata=Uncopied(labels=Uncopied(), annotations=Uncopied()), spec=Uncopied(a=Uncopied()))
+    assert kept.diffbase_storage.fetch(body=body) is None
+    essence = kept.diffbase_storage.build(body=body, extra_fields=set())
+    assert kept.progress_storage.clear(essence=essence) == {}
+    assert kept.progress_storage.clear(essence=body) is body
+
+
 @pytest.mark.parametrize(("namespace", "scope"), [(None, {"clusterwide": True}), ("ns", {"namespaces": ["ns"]})])
 async def test_row_32_kopf_runs_alone_and_asks_for_no_user_name(monkeypatch, namespace, scope):
     """A pod's uid is in no passwd file: kopf's own search for an identity would end the process there."""
