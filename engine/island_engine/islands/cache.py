@@ -49,7 +49,7 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         """SGLang commits a chunk of a prompt, or everything of a finished request."""
-        if req.finished() or up_to != req.extend_end or not self._publishable(req):
+        if req.finished() or up_to != req.extend_end or not self.publishable(req):
             super().checkpoint(req, up_to=up_to, **kwargs)
             return
         running = self._running(req)
@@ -131,7 +131,7 @@ class IslandRadixCache(UnifiedRadixCache):
         return self._frontier
 
     @staticmethod
-    def _publishable(req: Any) -> bool:
+    def publishable(req: Any) -> bool:
         """Not barred from the tree, and its row is its own."""
         return not req.skip_radix_cache_insert and req.session is None and req.beam_group is None
 
@@ -154,7 +154,7 @@ class IslandRadixCache(UnifiedRadixCache):
     def decode_island(self, req: Any) -> bool:
         """Publish prompt and generation if that is due: `interval` tokens since the last island, whatever the steps."""
         running, end = self.holds.published[id(req)], committed(req)
-        if running.due is None or end < running.due or not self._publishable(req):
+        if running.due is None or end < running.due or not self.publishable(req):
             return False
         if not self.holds.affordable(req):
             running.due = end + PUT_OFF * self.page_size
@@ -168,7 +168,7 @@ class IslandRadixCache(UnifiedRadixCache):
         kv, end = req.kv, committed(req)
         if not kv.holds_kv or req.lock is None or req.finished() or req.to_finish is not None:
             return
-        if self._publishable(req) and ledger.down(end, self.page_size) > kv.cache_protected_len:
+        if self.publishable(req) and ledger.down(end, self.page_size) > kv.cache_protected_len:
             self._publish_generation(req, end)
 
     def _publish_generation(self, req: Any, end: int) -> None:

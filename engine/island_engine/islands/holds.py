@@ -64,6 +64,15 @@ class Holds:
         kv = req.kv
         return int(ledger.up(kv.kv_allocated_len, self.page) - max(kv.get_evicted_seqlen(SWA), kv.cache_protected_len))
 
+    def processed(self, req: Any) -> bool:
+        """Whether the result of its whole prompt was processed. SGLang's count of decode steps does not tell: with
+        speculation it is one already while slots for the first of them are allocated (eagle_utils.py:861).
+        """
+        running = self.published.get(id(req))
+        if running is not None:
+            return running.due is not None
+        return req.decode_batch_idx >= 1 and not self.cache.publishable(req)
+
     def hold(self, req: Any) -> ledger.Hold:
         """What it holds now and will."""
         kv, now = req.kv, self.own(req)
@@ -127,8 +136,8 @@ class Holds:
 
     def slide(self, need: int) -> None:
         """Free dead window pages of running requests until `need` tokens came back: what SGLang's own evictor does
-        later in the same step (ScheduleBatch.maybe_evict_swa), behind the same frontier and with the same exception:
-        before a request's first decode step its prompt may still be computed.
+        later in the same step (ScheduleBatch.maybe_evict_swa), behind the same frontier, and never of a prompt whose
+        result is still to come: its window would be gone when it is published.
         """
         if need <= 0:
             return
@@ -138,7 +147,7 @@ class Holds:
         for req in self.live():
             if need <= 0:
                 break
-            if req.decode_batch_idx >= 1:
+            if self.processed(req):
                 before = self.own(req)
                 self.cache.evict_sliding_windows(req, req.seqlen - 1, eviction_interval=1)
                 need -= before - self.own(req)

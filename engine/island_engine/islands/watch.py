@@ -23,8 +23,13 @@ class Watch:
         self._holes += (slots <= 0).any()
         self._arrived.copy_(self._holes, non_blocking=True)
 
+    @property
+    def found(self) -> int:
+        """Holes that were found, as far as is known here."""
+        return int(self._arrived)
+
     def news(self) -> int:
-        """Holes that were found since it was asked last, as far as is known here."""
-        seen = int(self._arrived)
+        """Those since it was asked last."""
+        seen = self.found
         news, self._told = seen - self._told, seen
         return news

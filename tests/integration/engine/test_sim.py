@@ -72,6 +72,18 @@ def test_an_agent_finds_its_transcript_in_the_cache(ran: Callable[[Setting], dic
     assert found["recomputed_pct"] < 30, "the system prompt and each first turn are computed once, pages aside"
 
 
+@pytest.mark.parametrize("profile", ["gemma4-26b-h100", "gemma4-26b-h100-nospec"])
+def test_no_window_is_gone_before_it_is_published(ran: Callable[[Setting], dict[str, Any]], profile: str) -> None:
+    """Under pressure a running request slides its window while slots are allocated. With speculation that is before the
+    result of its prompt is processed: seen live, the island then had no window, and the operator rolled it back.
+    """
+    agents = replace(AGENTS, sessions=16, concurrency=8, turns=3)
+    found = ran(replace(small("islands"), workload=agents, profile=profile, ratio=0.22))
+    assert found["running_max"] > 4
+    assert found["swa_peak"] > 0.8
+    assert found["frontier_violations"] == 0
+
+
 def test_a_run_that_fails_says_why() -> None:
     impossible = replace(SMALL, running=10**6)  # rows of that many requests do not fit
     with pytest.raises(RuntimeError, match=r"stock at ratio 0\.25 failed"):

@@ -26,6 +26,7 @@ from island_engine import guards, touchpoints
 from island_engine.bench.sim.clients import Ask, Clients, clients
 from island_engine.bench.sim.recorder import Recorder, Sample
 from island_engine.bench.sim.setting import SWITCHES, Setting
+from island_engine.islands.cache import IslandRadixCache
 from island_engine.paced import kernels, launch, standin, worker
 from island_engine.paced.clock import VirtualClock
 
@@ -48,18 +49,20 @@ class Simulation:
         """Serve the workload; what Recorder reports, and what is known about the pools."""
         before = self._free()
         self.scheduler.run_event_loop()
+        tree = self.scheduler.tree_cache
         for _ in range(3):  # a request's tail is evictable only after the leaf behind it
-            self.scheduler.tree_cache.evict(EVERYTHING)
+            tree.evict(EVERYTHING)
         return {
             **self.recorder.report(self.clients.outputs, self.clients.latencies),
             "simulated": True,
-            "cache": type(self.scheduler.tree_cache).__name__,
+            "cache": type(tree).__name__,
             "full_tokens": self.pools.size_full,
             "swa_tokens": self.pools.size_swa,
             "prefilled": self.pace.prefilled,
             "recomputed_pct": round(100 * max(0.0, 1 - self.clients.inputs / self.pace.prefilled), 2),
             "steps": dict(self.pace.steps),
             "conserved": self._free() == before,
+            "frontier_violations": tree.watch.found if type(tree) is IslandRadixCache else 0,
         }
 
     def _free(self) -> tuple[int, int]:
