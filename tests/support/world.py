@@ -107,6 +107,7 @@ class World:
         self.refuse = lambda want: None  # the API server's sentence about a child that it does not take
         self.refused = {}  # what the runtime would remember of that
         self.kept = frozenset()  # names of the gates' reports that are stored
+        self.answers = {}  # of Prometheus, by a question's uid
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
         self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
@@ -172,9 +173,10 @@ class World:
         return Snapshot(
             copy.deepcopy(self.parent),
             tuple(copy.deepcopy([*rest, *pods])),
-            dict(self.readings),
-            self.kept,
-            dict(self.refused),
+            readings=dict(self.readings),
+            answers=dict(self.answers),
+            kept=self.kept,
+            refused=dict(self.refused),
         )
 
     def operate(self, crash_after=None, late=False):

@@ -237,6 +237,15 @@ CHUNK = rule(
     ),
 )
 
+LIMITED = rule(
+    "has(self.max) || has(self.min)",
+    "rollout.checks.prometheus.queries: a query without max and min checks nothing: give one of them",
+    messageExpression=(
+        "'rollout.checks.prometheus.queries: %s has neither max nor min, so it checks nothing: give one of them'"
+        ".format([self.name])"
+    ),
+)
+
 DURATION = "^([0-9]{1,6}[smh])+$"
 DEADLINE = rule(
     f"!self.matches('{DURATION}') || (duration(self) >= duration('1s') && duration(self) <= duration('168h'))",

@@ -204,6 +204,34 @@ Share = Annotated[str, Field(max_length=6, pattern=rules.SHARE)]
 Factor = Annotated[str, Field(max_length=9, pattern=rules.FACTOR)]
 
 
+Limit = Annotated[str, Field(max_length=20, pattern="^-?[0-9]{1,12}([.][0-9]{1,6})?$")]
+
+
+class Query(Model):
+    """One question to Prometheus. It must come to one number: no answer holds the canary until rollout.deadline."""
+
+    model_config = ConfigDict(json_schema_extra=ruled(rules.LIMITED))
+    name: Annotated[str, Field(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
+        description="What status and Events call it."
+    )
+    query: Annotated[str, Field(min_length=1, max_length=2048)] = Field(
+        description="PromQL; $canary and $stable stand for the two revisions, $name and $namespace for this object."
+    )
+    max: Limit | None = Field(None, description='Most that it may be, a quoted decimal such as "0.05".')
+    min: Limit | None = Field(None, description="Least that it may be.")
+
+
+class Prometheus(Model):
+    """A Prometheus whose answers a canary must meet."""
+
+    address: Annotated[str, Field(max_length=512, pattern=r"^https?://[A-Za-z0-9.:-]+(/[A-Za-z0-9._~/-]*)?$")] = Field(
+        description="URL without /api, such as http://prometheus.monitoring:9090; the operator asks it, without credentials."
+    )
+    queries: Annotated[
+        list[Query], Field(min_length=1, max_length=16, json_schema_extra={LIST_TYPE: "map", MAP_KEYS: ["name"]})
+    ] = Field(description="What to ask, every 10 s while a canary runs and is promoted.")
+
+
 class Checks(Model):
     """What a canary's own metrics must say, from its first step until it is promoted. An absent limit is not checked."""
 
@@ -218,6 +246,7 @@ class Checks(Model):
     )
     max_swa_usage: Share | None = Field(None, description="Share of the SWA pool in use.")
     max_queued: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(None, description="Requests in one queue.")
+    prometheus: Prometheus | None = Field(None, description="Queries whose answers must be within limits.")
 
 
 class Rollout(Model):
@@ -242,6 +271,26 @@ class Rollout(Model):
         "1h", description="How long after its promotion a crash loop of a revision still rolls it back."
     )
     history_limit: Annotated[int, Field(ge=1, le=50)] = Field(5, description="Old revisions to keep, scaled to zero.")
+
+
+Hostname = Annotated[
+    str, Field(max_length=253, pattern=r"^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+]
+
+
+class GatewayRef(Model):
+    """A Gateway (Gateway API v1) whose requests are split between the Services NAME-stable and NAME-canary."""
+
+    name: Annotated[str, Field(max_length=253, pattern=SUBDOMAIN)] = Field(description="Name of the Gateway.")
+    namespace: Annotated[str, Field(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] | None = Field(
+        None, description="Its namespace; absent: this one."
+    )
+    section_name: Annotated[str, Field(max_length=253, pattern=SUBDOMAIN)] | None = Field(
+        None, description="One of its listeners; absent: all that take the route."
+    )
+    hostnames: Annotated[list[Hostname], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
+        [], description="Host names to answer to; none: all of the listeners'."
+    )
 
 
 class Gate(Model):
@@ -273,6 +322,9 @@ class Spec(Model):
     replicas: Annotated[int, Field(ge=0, le=1000)] = Field(1, description="Pods that serve.")
     rollout: Rollout = Field(Rollout(), description="How a new revision replaces the one that serves.")  # type: ignore[call-arg]
     gate: Gate = Field(Gate(), description="The equality gate.")  # type: ignore[call-arg]
+    gateway_ref: GatewayRef | None = Field(
+        None, description="Gateway whose HTTPRoute weighs stable and canary; absent: requests are weighted by pods."
+    )
     pod_template: dict[str, Any] = Field(
         {}, description="Merged into the pods that the operator builds, lists by name."
     )

@@ -73,6 +73,24 @@ class Step(Model):
     pause_seconds: Count = Field(description="Seconds to hold.")
 
 
+class Query(Model):
+    """A question to Prometheus, as it was pinned."""
+
+    name: Name = Field(description="Its name.")
+    query: Text = Field(description="PromQL.")
+    max: Name | None = Field(None, description="Most that it may be.")
+    min: Name | None = Field(None, description="Least that it may be.")
+
+
+class Prometheus(Model):
+    """A Prometheus, as it was pinned."""
+
+    address: Text = Field(description="Its URL.")
+    queries: Annotated[list[Query], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] = Field(
+        description="What it is asked."
+    )
+
+
 class Checks(Model):
     """Limits of the run, as they were pinned."""
 
@@ -82,6 +100,7 @@ class Checks(Model):
     max_ttft_ratio: Name | None = Field(None, description="p99 time to first token over that of what serves.")
     max_swa_usage: Name | None = Field(None, description="Share of the SWA pool.")
     max_queued: Count | None = Field(None, description="Requests in one queue.")
+    prometheus: Prometheus | None = Field(None, description="Queries whose answers must be within limits.")
 
 
 class Run(Model):
@@ -139,6 +158,13 @@ class Unreadable(Model):
     reason: Name = Field(description="Why.")
 
 
+class Unanswered(Model):
+    """A query of the rollout in progress that came to no number."""
+
+    query: Name = Field(description="Its name.")
+    reason: Name = Field(description="Why.")
+
+
 class Verb(Model):
     """A verb (pause, resume, abort, promote, retry or rollback) that was annotated, and what came of it."""
 
@@ -178,6 +204,9 @@ class Status(Model):
     regate: Gate | None = Field(None, description="The newest gate by spec.gate.schedule, of what serves.")
     unreadable: Annotated[list[Unreadable], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = (
         Field(None, description="Engines whose /metrics cannot be read, so that nothing of theirs is judged.")
+    )
+    unanswered: Annotated[list[Unanswered], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = (
+        Field(None, description="Queries of rollout.checks.prometheus that hold the canary, and why.")
     )
     verbs: Annotated[list[Verb], Field(max_length=16, json_schema_extra={LIST_TYPE: "atomic"})] | None = Field(
         None,

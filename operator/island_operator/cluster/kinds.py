@@ -39,8 +39,10 @@ KINDS = {
     "Pod": Kind("", "v1", "pods"),
     "ConfigMap": Kind("", "v1", "configmaps"),
     "PodDisruptionBudget": Kind("policy", "v1", "poddisruptionbudgets"),
+    "HTTPRoute": Kind("gateway.networking.k8s.io", "v1", "httproutes"),
     "Lease": Kind("coordination.k8s.io", "v1", "leases"),
     "Event": Kind("events.k8s.io", "v1", "events"),
 }
-CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget")
-WATCHED = (PARENT, *CHILDREN)
+OPTIONAL = ("HTTPRoute",)  # a cluster need not have them, so they are listed now and then instead of watched
+CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget", *OPTIONAL)
+WATCHED = (PARENT, *(kind for kind in CHILDREN if kind not in OPTIONAL))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
 from island_operator.core import state as states
-from island_operator.core.health import failing, fault
-from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, refusal
+from island_operator.core.health import failing, fault, step_over, waits_for
+from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, refusal, route_trouble
+from island_operator.core.prometheus import unanswered
 from island_operator.core.regate import drifted
 from island_operator.core.rollout import ADVICE
 from island_operator.core.transitions import CANARY, GATING, PENDING
@@ -63,6 +64,8 @@ def report(state: State, here: Pass) -> Object:
         status["islands"] = _pair(serving.half)
     if unread := _unread(state, here):
         status["unreadable"] = unread
+    if open_ := unanswered(state.run, here):
+        status["unanswered"] = [{"query": name, "reason": why} for name, why in open_.items()]
     told = {
         "Ready": _ready(state, here, ready),
         "Available": _available(state, here, ready),
@@ -157,7 +160,7 @@ def _degraded(state: State, here: Pass) -> Told:
     if drift := drifted(state):
         told = f"revision {state.active} answers otherwise than when it was proved: {drift.message}"
         return "True", "DriftFound", f"{told}. Set spec.islands.enabled to false, or make node and image what they were"
-    if refused := _refused(here):
+    if refused := _refused(here) or route_trouble(here.snapshot.child("HTTPRoute", here.intent.name)):
         return "True", refused.reason, refused.message
     if not state.run and (blocked := blocker(state, here)):
         return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
@@ -220,6 +223,8 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
     if run.phase == CANARY and run.held_since:
         pause = run.steps[run.step][1]
         told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
+        if step_over(run, here) is not None and (missing := unanswered(run, here)):
+            told = f"{told} and longer: {waits_for(missing)}"
     elif fleet is None or fleet.deployment is None:
         told = f"revision {run.revision}: its Deployment is not there yet"
     elif ready >= n and not here.others_idle(run.revision):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from island_operator.core import checks
+from island_operator.core import checks, prometheus
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import Trouble
+from island_operator.core.transitions import CANARY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from island_operator.core.state import Run, State
     from island_operator.core.view import Pass
 
@@ -32,13 +35,30 @@ def failing(run: Run, here: Pass) -> Trouble | None:
         return bad
     if not run.fast and (bad := _checked(run, here)):
         return bad
+    told = f"no progress for {run.deadline} s (spec.rollout.deadline)"
+    if (since := step_over(run, here)) is not None and (open_ := prometheus.unanswered(run, here)):
+        late = run.paused_at is None and since > run.deadline
+        return Trouble("QueryUnanswered", f"{told}: {waits_for(open_)}") if late else None
     waits = run.held_since is None and run.paused_at is None and (fleet.ready if fleet else 0) < here.intent.replicas
     if not waits or elapsed(run.progress_at, here.now) <= run.deadline:
         return None
-    told = f"no progress for {run.deadline} s (spec.rollout.deadline)"
     if fleet and fleet.troubles:
         return Trouble(fleet.troubles[0].reason, f"{told}: {fleet.troubles[0].message}")
     return Trouble("DeadlineExceeded", told)
+
+
+def step_over(run: Run, here: Pass) -> float | None:
+    """Seconds since the pause of a canary's step has passed; None: it has not."""
+    if run.phase != CANARY or run.held_since is None:
+        return None
+    over = elapsed(run.held_since, here.now) - run.steps[run.step][1]
+    return over if over >= 0 else None
+
+
+def waits_for(unanswered: Mapping[str, str]) -> str:
+    """Which query keeps a canary from its next step, and why."""
+    name, why = next(iter(unanswered.items()))
+    return f"query {name} of {prometheus.FIELD} has no number: {why}"
 
 
 def _checked(run: Run, here: Pass) -> Trouble | None:
@@ -46,7 +66,8 @@ def _checked(run: Run, here: Pass) -> Trouble | None:
     ours, found = here.readings(run.revision), _faulty(run.revision, here)
     if found or not run.checks:
         return found
-    return checks.failed(run.checks, ours.values(), here.readings(run.previous).values())
+    by_metrics = checks.failed(run.checks, ours.values(), here.readings(run.previous).values())
+    return by_metrics or prometheus.failed(run, here)
 
 
 def _faulty(name: str | None, here: Pass) -> Trouble | None:

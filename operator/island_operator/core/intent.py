@@ -45,6 +45,7 @@ class Intent:
     gate_profile: str
     gate_schedule: int | None  # seconds; None: never again
     act_on_drift: bool
+    gateway: Object | None  # spec.gatewayRef
     verbs: tuple[tuple[str, str], ...]  # (verb, value), as annotated
 
     @property
@@ -79,6 +80,7 @@ def read(parent: Object) -> Intent:
         gate_profile=gate["profile"],
         gate_schedule=seconds(gate["schedule"]) if gate.get("schedule") else None,
         act_on_drift=gate.get("onDrift") == "Rollback",
+        gateway=spec.get("gatewayRef"),
         verbs=_verbs(meta),
     )
 

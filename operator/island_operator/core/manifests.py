@@ -13,8 +13,19 @@ from island_operator.core.revision import SNAPSHOT
 if TYPE_CHECKING:
     from island_operator.core.model import Object
     from island_operator.core.revision import Revision
+    from island_operator.core.traffic import Traffic
 
-__all__ = ["DIGEST", "cleaned", "covers", "deployment", "disruption_budget", "gate_job", "job_name", "services"]
+__all__ = [
+    "DIGEST",
+    "cleaned",
+    "covers",
+    "deployment",
+    "disruption_budget",
+    "gate_job",
+    "http_route",
+    "job_name",
+    "services",
+]
 
 
 def deployment(parent: Object, revision: Revision, replicas: int) -> Object:
@@ -41,18 +52,48 @@ def deployment(parent: Object, revision: Revision, replicas: int) -> Object:
     )
 
 
-def services(parent: Object, port: int, stable: Revision | None, canary: str | None) -> tuple[Object, ...]:
-    """`<name>`: every engine pod, so that traffic is weighted by replicas. `-stable`: the active revision; it keeps
-    that revision's snapshot a second time. `-canary`: the new one while there is one, else the active.
+def services(parent: Object, port: int, active: Revision | None, traffic: Traffic | None) -> tuple[Object, ...]:
+    """`<name>`: every engine pod, so that traffic is weighted by replicas. `-stable` and `-canary`: as traffic.py says.
+    The former keeps the active revision's snapshot a second time.
     """
     name = parent["metadata"]["name"]
     every = {INSTANCE: name, ROLE: ENGINE}
     made = [_service(parent, name, every, port)]
-    if stable:
-        keep = {SNAPSHOT: stable.text}
-        made.append(_service(parent, f"{name}-stable", {**every, REVISION: stable.hash}, port, keep))
-        made.append(_service(parent, f"{name}-canary", {**every, REVISION: canary or stable.hash}, port))
+    if traffic:
+        keep = {SNAPSHOT: active.text} if active else None
+        made.append(_service(parent, f"{name}-stable", {**every, REVISION: traffic.stable}, port, keep))
+        made.append(_service(parent, f"{name}-canary", {**every, REVISION: traffic.canary}, port))
     return tuple(made)
+
+
+def http_route(parent: Object, gateway: Object, port: int, share: int) -> Object:
+    """Gateway API v1. `gateway`: spec.gatewayRef; `share`: per cent for the canary. Lists are atomic there, so that
+    every default is spelled as the API server spells it.
+    """
+    name = parent["metadata"]["name"]
+    where = {key: gateway[key] for key in ("name", "namespace", "sectionName") if gateway.get(key)}
+    weights = ((f"{name}-stable", 100 - share), (f"{name}-canary", share))
+    hosts = gateway.get("hostnames")
+    return signed(
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "HTTPRoute",
+            "metadata": _meta(parent, name, _base(name)),
+            "spec": {
+                "parentRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", **where}],
+                **({"hostnames": list(hosts)} if hosts else {}),
+                "rules": [
+                    {
+                        "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                        "backendRefs": [
+                            {"group": "", "kind": "Service", "name": service, "port": port, "weight": weight}
+                            for service, weight in weights
+                        ],
+                    }
+                ],
+            },
+        }
+    )
 
 
 def disruption_budget(parent: Object) -> Object:

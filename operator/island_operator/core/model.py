@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from island_operator.core.checks import Reading
+    from island_operator.core.prometheus import Answer
 
 Object = dict[str, Any]  # a Kubernetes object, `kind` always set, without managedFields
 
@@ -28,6 +29,7 @@ class Snapshot:
     parent: Object
     children: tuple[Object, ...] = ()  # kinds: Deployment, Service, Job, Pod, PodDisruptionBudget
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of engines' /metrics, by the pod's uid
+    answers: Mapping[str, Answer] = field(default_factory=dict)  # of Prometheus, by the Question's uid
     kept: frozenset[str] = frozenset()  # names of the Records that are stored by now
     refused: Mapping[tuple[str, str], Refusal] = field(default_factory=dict)  # by kind and name of the child
 
@@ -59,6 +61,25 @@ class Target:
     planned: int  # requests that it is sized to run at once
     often: bool
 
+    @property
+    def url(self) -> str:
+        """Of its metrics."""
+        return f"http://{f'[{self.address}]' if ':' in self.address else self.address}:{self.port}/metrics"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query of a canary's whose answer Prometheus has."""
+
+    name: str
+    url: str  # with the query in it
+    often: bool = True
+
+    @property
+    def uid(self) -> str:
+        """Another query under the same name has another."""
+        return f"{self.name} {self.url}"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -84,4 +105,5 @@ class Plan:
     requeue_after: float | None = None  # seconds; None: only a change wakes us
     clear_annotations: tuple[str, ...] = ()  # verbs that were carried out
     watch: tuple[Target, ...] = ()  # engines to read
+    ask: tuple[Question, ...] = ()  # of Prometheus
     records: tuple[Record, ...] = ()  # reports to store

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from island_operator.core import volumes
 from island_operator.core.clock import elapsed
 from island_operator.core.text import escaped, last_line
 
@@ -27,15 +28,10 @@ _PULL = {
     "RegistryUnavailable",
 }
 _PULL_FATAL = _PULL - {"ErrImagePull", "RegistryUnavailable"}  # those two come with the first hiccup of a registry
-MODEL = "model"  # the volume of spec.model.source
-_SOURCES = {"hostPath": "hostPath", "persistentVolumeClaim": "pvc"}  # below spec.model.source
-_MUST_EXIST = {  # kinds of volumes, and what each calls the thing
-    "hostPath": "path",
-    "persistentVolumeClaim": "claimName",
-    "secret": "secretName",
-    "configMap": "name",
-    "image": "reference",
-}
+NO_GATEWAY_API = (
+    "spec.gatewayRef needs the Gateway API, which this cluster does not serve: install its standard CRDs "
+    "(gateway.networking.k8s.io/v1), or remove spec.gatewayRef; until then requests are weighted by pods"
+)
 _START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 
 
@@ -102,7 +98,7 @@ def fleets(snapshot: Snapshot, now: str) -> dict[str, Fleet]:
 def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: Snapshot, now: str) -> Fleet:
     living = [p for p in pods if not leaving(p)]
     ills = {p["metadata"]["name"]: trouble(p, now, snapshot) for p in living if not is_ready(p)}
-    some = deployment or next(iter(pods), {"metadata": {}})
+    some: Object = deployment or next(iter(pods), {"metadata": {}})
     refused = refusal(snapshot, "Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
     return Fleet(
         revision=name,
@@ -138,7 +134,20 @@ def _refusals(deployment: Object | None) -> tuple[Trouble, ...]:
 def refusal(snapshot: Snapshot, kind: str, name: str) -> Trouble | None:
     """Why a child is not what it should be: the API server did not take it."""
     told = snapshot.refused.get((kind, name))
+    if told and kind == "HTTPRoute" and told.status == 404:  # not the route is missing, but what would hold it
+        return Trouble("GatewayApiMissing", NO_GATEWAY_API)
     return Trouble("ApplyRefused", escaped(told.message)) if told else None
+
+
+def route_trouble(route: Object | None) -> Trouble | None:
+    """Why a Gateway does not take a route."""
+    for parent in ((route or {}).get("status") or {}).get("parents") or ():
+        for kind in ("Accepted", "ResolvedRefs"):
+            told = condition({"status": parent}, kind)
+            if told.get("status") == "False":
+                why = f"{kind} is False: {told.get('reason')}: {told.get('message')}"
+                return Trouble("RouteNotAccepted", escaped(f"the Gateway of spec.gatewayRef does not take it, {why}"))
+    return None
 
 
 def label(obj: Object, name: str) -> str:
@@ -192,7 +201,7 @@ def trouble(pod: Object, now: str, snapshot: Snapshot) -> Trouble | None:
             return found
     started = (pod.get("status") or {}).get("startTime")
     if _creating(pod) and started and elapsed(started, now) >= SLOW_VOLUMES:
-        where = f"on {pod['spec'].get('nodeName')}: {_volumes(pod)}"
+        where = f"on {pod['spec'].get('nodeName')}: {volumes.wanted(pod)}"
         return Trouble("VolumesNotReady", f"pod {name} waits for its volumes {where}")
     return None
 
@@ -270,25 +279,3 @@ def _shortage(pod: Object, resource: str, told: str, snapshot: Snapshot) -> str:
     ours = ", ".join(f"{count} on node {node}" for node, count in sorted(held.items())[:8] if count)
     asks = f"pod {pod['metadata']['name']} asks for {_limits(pod)[resource]} {resource}: {told}"
     return f"{asks}; this InferenceService holds {ours or 'none'}"
-
-
-def _volumes(pod: Object) -> str:
-    """What must exist on the node or in the namespace, by the field that asks for it. Volumes that the kubelet makes
-    itself, or does without, are not what it waits for.
-    """
-    model, others = [], []
-    for volume in pod["spec"].get("volumes", ()):
-        for kind, key in _MUST_EXIST.items():
-            if kind not in volume or volume[kind].get("optional") or _unchecked(kind, volume[kind]):
-                continue
-            name = volume[kind].get(key)
-            if volume["name"] == MODEL and (field := _SOURCES.get(kind)):
-                model.append(f"spec.model.source.{field} {name} must exist")
-            else:
-                others.append(f"{volume['name']} ({kind} {name})")
-    told = [*model, *([f"of spec.podTemplate {', '.join(others)}"] if others else [])]
-    return escaped(", or ".join(told) or "see kubectl describe pod")
-
-
-def _unchecked(kind: str, source: Object) -> bool:
-    return kind == "hostPath" and source.get("type") in {None, "", "DirectoryOrCreate", "FileOrCreate"}

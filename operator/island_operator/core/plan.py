@@ -10,7 +10,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import conditions, intent, manifests, observe, record, regate, rollout, scale, state
+from island_operator.core import (
+    conditions,
+    intent,
+    manifests,
+    observe,
+    prometheus,
+    record,
+    regate,
+    rollout,
+    scale,
+    state,
+    traffic,
+)
 from island_operator.core import gate as gates
 from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
@@ -44,6 +56,7 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
         events=tuple(here.events),
         requeue_after=0.0,
         watch=_watch(after, here),
+        ask=prometheus.questions(after.run, here) if after.run and after.run.phase in {CANARY, PROMOTING} else (),
         records=record.wanted(after, here),
         clear_annotations=tuple(f"{intent.PREFIX}{name}" for name, _ in here.intent.verbs),
     )
@@ -98,24 +111,25 @@ class _Act:
     def plan(self) -> Plan:
         parent, asked = self.here.snapshot.parent, self.here.intent
         desired, delete = self._deployments()
-        canary = self._rolling()
-        stable = self.here.revision(self.state.active) or self.here.revision(canary)
-        shown = canary if canary and self.here.seen.get(canary) else None
-        desired += [*manifests.services(parent, asked.port, stable, shown), manifests.disruption_budget(parent)]
+        active = self.here.revision(self.state.active) or self.here.revision(traffic.rolling(self.state))
+        split = traffic.split(self.state, self.here)
+        desired += [*manifests.services(parent, asked.port, active, split), manifests.disruption_budget(parent)]
         desired += self._gate()
-        return Plan(tuple(desired), (*delete, *self._stale_jobs()), requeue_after=self._wake())
+        if asked.gateway and split:
+            desired.append(manifests.http_route(parent, asked.gateway, asked.port, split.share))
+        return Plan(tuple(desired), (*delete, *self._stale_jobs(), *self._stale_routes()), requeue_after=self._wake())
 
-    def _rolling(self) -> str | None:
-        """The revision that is getting pods."""
-        run = self.state.run
-        return run.revision if run and run.phase not in {PENDING, GATING} else None
+    def _stale_routes(self) -> list[Object]:
+        """Ours, where spec.gatewayRef is gone."""
+        asked = self.here.intent
+        return [] if asked.gateway else [r for r in self.here.snapshot.of("HTTPRoute") if gates.owned(r, asked.uid)]
 
     def _deployments(self) -> tuple[list[Object], list[Object]]:
         desired: list[Object] = []
         delete: list[Object] = []
         wanted = self._replicas()
         # Written at 0 replicas too: a revision's Deployment is where its parts are kept.
-        needed = {self.state.active, self._rolling()}
+        needed = {self.state.active, traffic.rolling(self.state)}
         for name in sorted(wanted, key=lambda r: (-wanted[r], r)):
             fleet, replicas = self.here.seen.get(name), wanted[name]
             if replicas == 0 and not (fleet and fleet.target) and name not in needed:

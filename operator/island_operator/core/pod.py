@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from island_operator.core.merge import ENGINE, merge
 from island_operator.core.observe import ENGINE as ENGINE_ROLE
 from island_operator.core.observe import GATE as GATE_ROLE
-from island_operator.core.observe import HALF, INSTANCE, MODEL, REVISION, ROLE
+from island_operator.core.observe import HALF, INSTANCE, REVISION, ROLE
+from island_operator.core.volumes import MODEL
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object

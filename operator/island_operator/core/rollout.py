@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
-from island_operator.core import attempt, health, scale, transitions
-from island_operator.core.clock import elapsed
+from island_operator.core import attempt, health, prometheus, scale, transitions
 from island_operator.core.coupling import gains_nothing
 from island_operator.core.observe import Trouble
 from island_operator.core.scale import Room
@@ -262,7 +261,7 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     if ready < min(cap(run, room), room.n):
         return replace(state, run=replace(run, held_since=None))
     run = replace(run, held_since=run.held_since or here.now)
-    if elapsed(str(run.held_since), here.now) < run.steps[run.step][1]:
+    if health.step_over(run, here) is None or prometheus.unanswered(run, here):
         return replace(state, run=run)
     if run.step + 1 < len(run.steps):
         return replace(state, run=replace(run, step=run.step + 1, held_since=None, progress_at=here.now))

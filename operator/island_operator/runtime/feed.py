@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from typing import TYPE_CHECKING
 
 from island_operator.cluster.cache import Key, key_of
-from island_operator.cluster.kinds import GROUP, PARENT, WATCHED
-from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.cluster.kinds import GROUP, OPTIONAL, PARENT, WATCHED
+from island_operator.cluster.protocol import ApiError, Listing, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from island_operator.cluster.cache import Cache
     from island_operator.cluster.protocol import Cluster
     from island_operator.core.model import Object
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("island_operator.feed")
 
 PAUSE = 2.0  # seconds between attempts to list
+FOLLOW = 5.0  # seconds between two lists of a kind that is not watched
+
+
+def needs_optional(parent: Object) -> bool:
+    """It may have a child of a kind that the cluster need not have."""
+    return bool(parent["spec"].get("gatewayRef"))
 
 
 def is_urgent(parent: Object) -> bool:
@@ -69,12 +78,26 @@ class Feed:
             except (ApiError, Unreachable) as error:
                 log.warning("resync: %s", error)
 
-    async def _lists(self) -> set[Key]:
+    async def follow(self, every: float = FOLLOW) -> None:
+        """List the kinds that no watch follows, while anybody has need of them. Until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            if any(needs_optional(parent) for parent in self._cache.parents()):
+                try:
+                    for key in await self._lists(OPTIONAL):
+                        self._wake(key)
+                except (ApiError, Unreachable) as error:
+                    log.warning("%s: %s", ", ".join(OPTIONAL), error)
+
+    async def _lists(self, kinds: Iterable[str] = (*WATCHED, *OPTIONAL)) -> set[Key]:
         changed: set[Key] = set()
-        for kind in WATCHED:
+        for kind in kinds:
             try:
                 listing = await self._cluster.list(kind, self._namespace)
             except ApiError as error:
+                if kind in OPTIONAL and error.status == 404:  # the cluster does not have that kind: so there is none
+                    changed |= self._cache.sweep(kind, Listing((), sys.maxsize))
+                    continue
                 hint = (
                     "; is the CRD installed? (island-operator crd | kubectl apply --server-side -f -)"
                     if error.status == 404

@@ -109,6 +109,7 @@ class Operator:
         tasks = {
             asyncio.create_task(self._events.run(), name="events"),
             asyncio.create_task(self._feed.resync(self._options.resync), name="resync"),
+            asyncio.create_task(self._feed.follow(), name="follow"),
             asyncio.create_task(self._scraper.run(), name="scraper"),
             asyncio.create_task(self._recorder.run(), name="recorder"),
             asyncio.create_task(self._queue.run(), name="queue"),

@@ -12,6 +12,7 @@ from support.control_plane import ROOT
 from island_operator.core import manifests
 from island_operator.core.drift import cleaned, covers
 from island_operator.core.revision import Revision, parts_of
+from island_operator.core.traffic import Traffic
 
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager", "radix-islands", "-f", "-")
 FULL = {
@@ -39,7 +40,7 @@ def children(parent):
     port = parent["spec"]["engine"]["port"]
     return [
         manifests.deployment(parent, revision, 2),
-        *manifests.services(parent, port, revision, revision.hash),
+        *manifests.services(parent, port, revision, Traffic(revision.hash, revision.hash, 0)),
         manifests.disruption_budget(parent),
         manifests.gate_job(parent, revision, f"{parent['metadata']['name']}-gate-1", "quick", 300),
     ]

@@ -25,7 +25,7 @@ RULES = [
 ]
 STRUCTURAL = {
     "type", "format", "description", "default", "nullable", "enum", "pattern", "required", "properties", "items",
-    "additionalProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
+    "additionalProperties", "minItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
     "maxItems", "maxProperties", VALIDATIONS, "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
 }  # fmt: skip

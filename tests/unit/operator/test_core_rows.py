@@ -10,6 +10,7 @@ from island_operator.cluster.kinds import WATCHED
 from island_operator.core import manifests
 from island_operator.core.pod import engine_template, gate_template
 from island_operator.core.revision import Revision, parts_of
+from island_operator.core.traffic import Traffic
 
 ROOT = Path(__file__).parents[3]
 CHART = "\n".join(file.read_text() for file in sorted((ROOT / "charts/radix-islands/templates").iterdir()))
@@ -23,7 +24,7 @@ def children(**changes):
     parent, revision = inference_service(**changes), of(**changes)
     return [
         manifests.deployment(parent, revision, 1),
-        *manifests.services(parent, 30000, revision, None),
+        *manifests.services(parent, 30000, revision, Traffic(revision.hash, revision.hash, 0)),
         manifests.disruption_budget(parent),
         manifests.gate_job(parent, revision, "x-gate-1", "quick", 300),
     ]

@@ -19,7 +19,7 @@ from island_operator.runtime.records import Recorder
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/radix-islands"
 CRD = ROOT / "crds/inferenceservices.radix-islands.dev.yaml"
-OWNED = ("Deployment", "Service", "Job", "PodDisruptionBudget")
+OWNED = ("Deployment", "Service", "Job", "PodDisruptionBudget", "HTTPRoute")
 
 
 def test_the_charts_crd_is_the_golden_one_kept_at_uninstall():

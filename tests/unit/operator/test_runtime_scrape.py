@@ -7,9 +7,11 @@ import pytest
 from aiohttp import web
 
 from island_operator.cluster.cache import Key
+from island_operator.core import prometheus
 from island_operator.core.checks import MISSES
 from island_operator.core.exposition import MOST_BYTES
-from island_operator.core.model import Plan, Target
+from island_operator.core.model import Plan, Question, Target
+from island_operator.core.prometheus import Answer
 from island_operator.runtime import scrape
 from island_operator.runtime.scrape import Scraper
 
@@ -25,7 +27,7 @@ class Engine:
 
     async def __aenter__(self):
         app = web.Application()
-        app.add_routes([web.get("/metrics", self._answer)])
+        app.add_routes([web.get("/metrics", self._answer), web.get("/api/v1/query", self._answer)])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -38,6 +40,9 @@ class Engine:
     async def _answer(self, request):
         self.asked += 1
         return await self.how(self, request)
+
+    def question(self, name="q"):
+        return Question(name, f"http://127.0.0.1:{self.port}/api/v1/query?query=up%2B1+%7B%7D")
 
     def target(self, uid="u", *, often=True):
         return Target(uid, "127.0.0.1", self.port, 8, often)
@@ -179,3 +184,48 @@ async def test_what_is_known_of_a_pod_survives_a_change_of_the_others(monkeypatc
         scraper.forget(KEY)
         await asyncio.sleep(0.05)
         assert readings(scraper, KEY) == {}
+
+
+async def answering(_engine, request):
+    """Plays Prometheus: the answer is 3, to that very query."""
+    value = "3" if request.query == {"query": "up+1 {}"} else "4"
+    result = [{"metric": {}, "value": [1, value]}]
+    return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+async def refusing(_engine, _request):
+    body = {"status": "error", "errorType": "bad_data", "error": "1:3: parse error"}
+    return web.json_response(body, status=400)
+
+
+def answers(scraper, key):
+    return scraper.known(key)["answers"]
+
+
+async def test_prometheus_is_asked_beside_the_engines(monkeypatch):
+    async with Engine(answering) as server, Engine(good) as engine, running(monkeypatch) as (scraper, woken):
+        question = server.question()
+        scraper.want(KEY, Plan(watch=(engine.target(),), ask=(question,)))
+        assert await until(lambda: answers(scraper, KEY)) == {question.uid: Answer(3.0)}
+        assert set(readings(scraper, KEY)) == {"u"}
+        await until(lambda: woken)
+
+
+@pytest.mark.parametrize(
+    ("how", "limit", "why"),
+    [
+        (refusing, 5.0, "bad_data: 1:3: parse error"),
+        (good, 5.0, "not an answer of Prometheus"),
+        (endless, 60.0, f"longer than {prometheus.MOST_BYTES} bytes"),
+        (silent, 0.05, "no answer within 0 s"),
+        (redirecting, 5.0, "HTTP 302"),
+        (bomb, 5.0, "not an answer of Prometheus"),
+    ],
+)
+async def test_a_hostile_prometheus_is_named_and_the_others_are_read(monkeypatch, how, limit, why):
+    async with Engine(how) as bad, Engine(good) as fine, running(monkeypatch, limit) as (scraper, woken):
+        scraper.want(OTHER, Plan(ask=(bad.question(),)))
+        scraper.want(KEY, Plan(watch=(fine.target(),)))
+        assert await until(lambda: answers(scraper, OTHER)) == {bad.question().uid: Answer(fault=why)}
+        await until(lambda: fine.asked > 1)
+        assert OTHER in woken

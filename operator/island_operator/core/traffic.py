@@ -1,0 +1,58 @@
+"""Who gets the requests: which revision the Services NAME-stable and NAME-canary select, and what an HTTPRoute weighs.
+
+Nothing is sent where no pod is Ready while one is Ready elsewhere: during a fallback what is left still serves, and at
+the end of a promotion what is new serves already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from island_operator.core.transitions import CANARY, GATING, PENDING
+
+if TYPE_CHECKING:
+    from island_operator.core.state import Run, State
+    from island_operator.core.view import Pass
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Revisions by name; they are the same where there is but one."""
+
+    stable: str
+    canary: str
+    share: int  # per cent of the requests that are the canary's
+
+
+def rolling(state: State) -> str | None:
+    """The revision that is getting pods."""
+    run = state.run
+    return run.revision if run and run.phase not in {PENDING, GATING} else None
+
+
+def split(state: State, here: Pass) -> Traffic | None:
+    """None: there is no revision yet."""
+    ready = {name: fleet.ready for name, fleet in here.seen.items() if fleet.ready}
+    new, run = rolling(state), state.run
+    usual = state.active or new
+    if usual is None:
+        return None
+    most = max(ready, key=lambda name: (ready[name], name == new), default=usual)
+    stable = usual if usual in ready else most
+    others = (new if new and here.seen.get(new) else None, run.previous if run and run.previous in ready else None)
+    canary = next((name for name in others if name and name != stable), stable)
+    share = 0 if canary == stable else _share(run, ready.get(canary, 0), ready.get(stable, 0))
+    return Traffic(stable, canary, share)
+
+
+def _share(run: Run | None, canary: int, stable: int) -> int:
+    """The weight of a canary's step once all its pods are Ready, until then that of the step before; in every other
+    phase as many requests for a pod of the one as for a pod of the other.
+    """
+    if not canary or not stable:
+        return 100 if canary else 0
+    if run is None or run.phase != CANARY:
+        return round(100 * canary / (canary + stable))
+    step = run.step if run.held_since else run.step - 1
+    return run.steps[step][0] if step >= 0 else 0
