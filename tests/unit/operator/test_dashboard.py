@@ -1,6 +1,7 @@
 """What dashboard and alerts ask of the operator, against what it exports. tests/integration/engine asks the engine."""
 
 import json
+import re
 
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
@@ -10,6 +11,7 @@ from island_operator.runtime.metrics import Metrics
 
 TARGET = {"namespace", "pod", "instance", "job"}  # what a ServiceMonitor's scrape adds
 OURS = "island_operator_"
+ROOT = promql.FILES.parents[2]
 
 
 def exported():
@@ -35,6 +37,14 @@ def test_every_series_of_the_operator_that_is_asked_for_exists_with_its_labels()
             if selector.metric.startswith(OURS):
                 assert selector.metric in known, where
                 assert selector.labels - TARGET <= known[selector.metric] | {"namespace"}, where
+
+
+def test_every_condition_and_reason_that_is_asked_for_is_one_that_the_operator_gives():
+    source = "\n".join(path.read_text() for path in (ROOT / "operator/island_operator/core").glob("*.py"))
+    for where, expression in promql.expressions().items():
+        for label, values in re.findall(r'(condition|reason)[=!]~?"([^"]+)"', expression):
+            for value in values.split("|"):
+                assert f'"{value}"' in source, (where, label)
 
 
 def test_only_counters_are_rated():
@@ -89,6 +99,6 @@ def test_the_dashboard_shows_what_it_promises_and_its_panels_do_not_overlap():
 
 
 def test_monitoring_md_explains_every_alert():
-    text = (promql.FILES.parents[2] / "docs/monitoring.md").read_text()
+    text = (ROOT / "docs/monitoring.md").read_text()
     for rule in promql.rules():
         assert f"## {rule['alert']}\n" in text or f"`{rule['alert']}`" in text, rule["alert"]
