@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-BENCHES: tuple[str, ...] = ("hold", "admission", "reuse", "overhead", "conservation", "arms", "best", "serving")
+BENCHES: tuple[str, ...] = ("hold", "admission", "reuse", "overhead", "conservation", "arms", "best", "serving", "gate")
 
 EPILOG = """example:
   island-engine bench hold --arm stock islands --json build/bench/hold.json --plot build/bench/hold.png"""

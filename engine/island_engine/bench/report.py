@@ -48,6 +48,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "arms": _SCHEDULE,
     "serving": _SCHEDULE,
     "conservation": ("runs", "leaks"),
+    "gate": ("runs", "fails"),
     "best": ("*.ratio", "*.tok_s", "*.e2e_s", "*.running", "*.retractions", "*.recomputed_pct", "*.curve"),
 }
 

@@ -67,6 +67,21 @@ def batch_invariant(engine_args: tuple[str, ...]) -> bool:
     return exact(engine_args) or value(engine_args, "--dtype") == "float32"
 
 
+_DEGREES = (("--tp-size", "--tp", "--tensor-parallel-size"), ("--dp-size", "--dp", "--data-parallel-size"))
+_PLACED = ("--base-gpu-id", "--gpu-id-step", "--nnodes")  # whoever says where an engine runs is not moved
+
+
+def accelerators(engine_args: tuple[str, ...]) -> int:
+    """How many one engine takes, at most; 0 when that is not ours to say."""
+    if any(value(engine_args, flag) is not None for flag in _PLACED):
+        return 0
+    count = 1
+    for names in _DEGREES:
+        said = next((v for name in names if (v := value(engine_args, name)) is not None), "1")
+        count *= int(said) if said.isdecimal() else 0
+    return count
+
+
 def with_metrics(engine_args: tuple[str, ...]) -> tuple[str, ...]:
     """The arguments with --enable-metrics: the counters are the proof that islands happened. Equal in every arm."""
     return engine_args if "--enable-metrics" in engine_args else (*engine_args, "--enable-metrics")

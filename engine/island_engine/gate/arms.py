@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from island_engine.gate import arguments, guard
 from island_engine.gate.client import EngineClient
-from island_engine.gate.compare import ON
+from island_engine.gate.compare import ON, ON_B
 from island_engine.gate.outcome import Conclude, error
 
 if TYPE_CHECKING:
@@ -33,15 +33,16 @@ T = TypeVar("T")
 class Arm:
     """One boot: the verbatim arguments and the position of the switch."""
 
-    name: str  # off-A, on, off-B
+    name: str  # off-A, on, off-B, on-B
     engine_args: tuple[str, ...]
     decode_interval: int | None = None  # tokens; None: the engine's own default
     env: dict[str, str] = field(default_factory=dict)  # on top of the gate's environment
 
     def command(self, port: int, serve: tuple[str, ...] = SERVE) -> tuple[str, ...]:
         """The process arguments, serving on loopback."""
-        switch: tuple[str, ...] = ("--islands", "on" if self.name == ON else "off")
-        if self.name == ON and self.decode_interval is not None:
+        on = self.name in (ON, ON_B)
+        switch: tuple[str, ...] = ("--islands", "on" if on else "off")
+        if on and self.decode_interval is not None:
             switch += ("--island-decode-interval", str(self.decode_interval))
         return (*serve, *switch, *self.engine_args, "--host", "127.0.0.1", "--port", str(port))
 

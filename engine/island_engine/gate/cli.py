@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from island_engine.gate import arguments, artifacts
 from island_engine.gate import run as one_gate
 from island_engine.gate.probes import PROFILES
+from island_engine.gate.settings import Settings
 from island_engine.islands.mutations import TABLE
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the gate that the command line asks for; the exit code."""
     engine_args = tuple(options.engine_args)
     log = options.termination_log or (KUBERNETES_LOG if KUBERNETES_LOG.exists() else None)
-    settings = one_gate.Settings(
+    settings = Settings(
         engine_args=engine_args,
         report=options.report,
-        profile=options.profile,
+        profile=PROFILES[options.profile],
         seed=options.seed,
         deadline=float(options.deadline),
         decode_interval=options.island_decode_interval,
@@ -105,7 +106,7 @@ def _refuse(sentence: str) -> int:
     return 2
 
 
-def _tell(summary: Summary, settings: one_gate.Settings, *, as_json: bool) -> None:
+def _tell(summary: Summary, settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(summary)))
         return

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OFF_A, ON, OFF_B = "off-A", "on", "off-B"
 ARMS = (OFF_A, ON, OFF_B)
+ON_B = "on-B"  # booted only when `on` diverges, to repeat that
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Recording:
     # Probe that extends a running one -> off-B's answers to it at the depth that `on` found, each after a flush. With
     # islands off nothing of a running generation is in the cache, so no plain serve has that depth.
     references: Mapping[str, Sequence[Serve]] = field(default_factory=dict)
+    # Later boot (off-B, on-B) -> its further answers to the probe that divides the arms, each from an empty cache.
+    again: Mapping[str, Sequence[Serve]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,13 @@ def pair(reference: Serve, other: Serve, *, strict: bool = False) -> Pair:
     if len(reference.output) != len(other.output):
         return Pair(True, index=min(len(reference.output), len(other.output)))
     return Pair(True)
+
+
+def repeats(told: Serve, again: Serve, found: Pair) -> bool:
+    """Whether a later answer has the same divergence, at whatever depth it was served."""
+    end = (found.index or 0) + 1
+    same = told.output[:end] == again.output[:end]
+    return same and (found.kind == "token" or told.top[end - 1 : end] == again.top[end - 1 : end])
 
 
 def explain(reference: Serve, other: Serve, found: Pair, geometry: Geometry) -> Divergence:

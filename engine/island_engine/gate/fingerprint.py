@@ -46,21 +46,32 @@ def digest(known: Mapping[str, object]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
+def accelerators(engine_args: tuple[str, ...]) -> list[str]:
+    """The name of every accelerator of this machine that the engine may use; none on a CPU."""
+    return [name for name, _ in _accelerators(engine_args)]
+
+
+def _accelerators(engine_args: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(name, driver version) of each."""
+    if arguments.value(engine_args, "--device") == "cpu":
+        return []
+    try:
+        seen = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
+    parts = [line.rpartition(",") for line in seen]
+    return [(name.strip(), driver.strip()) for name, _, driver in parts]
+
+
 def _device(engine_args: tuple[str, ...]) -> tuple[str, str]:
-    if arguments.value(engine_args, "--device") != "cpu":
-        try:
-            seen = subprocess.run(
-                ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=True,
-            ).stdout.splitlines()
-        except (OSError, subprocess.SubprocessError):
-            seen = []
-        if seen:
-            names = [line.rpartition(",")[0].strip() for line in seen]
-            return " + ".join(names), seen[0].rpartition(",")[2].strip()
+    if seen := _accelerators(engine_args):
+        return " + ".join(name for name, _ in seen), seen[0][1]
     for line in _lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return "cpu " + line.partition(":")[2].strip(), ""

@@ -1,10 +1,10 @@
 """What the gate concludes: from recorded serves and counters to a verdict. Pure.
 
 Rules, first that holds (only the last is PASS):
-ArmsDiffer, CacheNotEmpty, Nondeterminism, FirstDivergence (FAIL) or Unconfirmed, Incomplete,
+ArmsDiffer, CacheNotEmpty, Nondeterminism, FirstDivergence (FAIL) or Unconfirmed or Unrepeated, Incomplete,
 FrontierViolation, Unpaired, Vacuous, Equal (PASS).
-FAIL needs the control: off-B must have repeated what off-A answered up to the probe that diverged, so that an engine
-that does not repeat itself is never blamed on islands.
+FAIL needs controls, so that an engine that does not repeat itself is never blamed on islands: off-B must have repeated
+what off-A answered up to the probe that diverged, on-B what `on` answered there, and both boots again when asked again.
 """
 
 from __future__ import annotations
@@ -12,38 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from island_engine.gate.compare import ARMS, OFF_A, OFF_B, ON, Comparison, Pair, Recording, Rules, Serve, explain, pair
+from island_engine.gate.compare import (
+    ARMS,
+    OFF_A,
+    OFF_B,
+    ON,
+    ON_B,
+    Comparison,
+    Pair,
+    Recording,
+    Rules,
+    Serve,
+    explain,
+    pair,
+    repeats,
+)
+from island_engine.gate.counters import MUST_HAPPEN, VIOLATIONS
 from island_engine.gate.probes import CLASSES, LEAST_RETRACTIONS, TIMED, Probe
 from island_engine.gate.report import Divergence, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PREFILL_ISLANDS = "island_published_total{phase=prefill}"
-DECODE_ISLANDS = "island_published_total{phase=decode}"
-TOMBSTONE_HITS = "island_tombstone_hits_total"
-TOMBSTONED = "island_tombstoned_tokens_total"
-RUNNING_HITS = "island_hit_tokens_total{origin=running}"
-VIOLATIONS = "island_frontier_violations_total"
-
-SMALLER_CHUNK = "a smaller --chunked-prefill-size"
-SOONER_OR_MORE = "a smaller --chunked-prefill-size or a larger --max-total-tokens"
-SOONER = "a smaller --island-decode-interval or --chunked-prefill-size"
-# Per class: what must have happened in the on arm for equality to mean anything, and what to change when it did not.
-MUST_HAPPEN: dict[str, dict[str, str]] = {
-    "cold": {
-        PREFILL_ISLANDS: SMALLER_CHUNK,
-        TOMBSTONED: "a larger --chunked-prefill-size than window and page together",
-    },
-    "hit": {TOMBSTONE_HITS: SOONER_OR_MORE},
-    "lengths": {PREFILL_ISLANDS: SMALLER_CHUNK, TOMBSTONE_HITS: SOONER_OR_MORE},
-    "branch": {TOMBSTONE_HITS: SOONER_OR_MORE},
-    "extension": {DECODE_ISLANDS: SOONER, TOMBSTONE_HITS: "a larger --max-total-tokens"},
-    "running": {DECODE_ISLANDS: SOONER, RUNNING_HITS: SOONER},
-    "concurrent": {PREFILL_ISLANDS: SMALLER_CHUNK},
-    "pressure": {PREFILL_ISLANDS: SMALLER_CHUNK},
-    "text": {},  # as long as the user's prompts are
-}
+DETERMINISTIC = "make the engine deterministic (on a CPU --dtype float32, on a GPU --enable-deterministic-inference)"
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ class _Case:
 def judge(plan: Sequence[Probe], seen: Recording, rules: Rules | None = None) -> Conclusion:
     """The verdict over a recording, by the rules of this module, first that holds."""
     rules = rules or Rules()
-    by_arm = {arm: {s.probe.name: s for s in seen.serves.get(arm, ())} for arm in ARMS}
+    by_arm = {arm: {s.probe.name: s for s in seen.serves.get(arm, ())} for arm in (*ARMS, ON_B)}
     pairs = dict(_pairs(seen, by_arm, rules))
     names = [cls for cls in CLASSES if any(p.cls == cls for p in plan)]
     case = _Case(plan, seen, rules, by_arm, pairs, tuple(_class_result(name, pairs) for name in names))
@@ -168,15 +159,22 @@ def _nondeterminism(case: _Case) -> Conclusion | None:
         for again in references[1:]:
             result = pair(references[0], again, strict=case.rules.strict and case.rules.exact)
             if result.index is not None:
-                return _repeats_not(f"{OFF_B} answers {name} differently the second time", result)
+                return _repeats_not(f"{OFF_B} answers {name} differently when asked again", result)
+    for again in case.seen.again.get(OFF_B, ()):
+        result = pair(case.by_arm[OFF_A][again.probe.name], again, strict=_strict(case.rules, again.probe.cls))
+        if result.index is not None:
+            return _repeats_not(f"{OFF_B} answers {again.probe.name} differently when asked again", result)
     return None
+
+
+def _strict(rules: Rules, cls: str) -> bool:
+    return rules.strict and (rules.exact or cls not in TIMED)
 
 
 def _repeats_not(where: str, found: Pair) -> Conclusion:
     return _inconclusive(
         "Nondeterminism",
-        f"{where}, generated token {found.index}{' (its logprobs)' * (found.kind == 'logprob')}: "
-        "make the engine deterministic (on a CPU --dtype float32, on a GPU --enable-deterministic-inference)",
+        f"{where}, generated token {found.index}{' (its logprobs)' * (found.kind == 'logprob')}: {DETERMINISTIC}",
     )
 
 
@@ -195,9 +193,26 @@ def _divergence(case: _Case) -> Conclusion | None:
             f"{where.frontier_distance} tokens after the frontier"
         )
         if name not in case.by_arm[OFF_B]:
-            return _inconclusive("Unconfirmed", f"{said}; the second boot with islands off did not get to confirm it")
-        return Conclusion(Verdict.FAIL, "FirstDivergence", said, where)
+            said += "; the second boot with islands off did not get to confirm it"
+            return Conclusion(Verdict.INCONCLUSIVE, "Unconfirmed", said, where)
+        if not case.by_arm[ON_B]:
+            said += "; islands were not booted again to confirm it"
+            return Conclusion(Verdict.INCONCLUSIVE, "Unconfirmed", said, where)
+        again = [case.by_arm[ON_B].get(name), *case.seen.again.get(ON_B, ())]
+        same = sum(serve is not None and repeats(got, serve, result) for serve in again)
+        if same < len(again):
+            said += f"; but asked {len(again)} times more after another boot, they did so {same} times: {DETERMINISTIC}"
+            return Conclusion(Verdict.INCONCLUSIVE, "Unrepeated", said, where)
+        return Conclusion(Verdict.FAIL, "FirstDivergence", f"{said}, and after another boot again", where)
     return None
+
+
+def confirmable(concluded: Conclusion, seen: Recording) -> str | None:
+    """The probe that one more boot with islands on may make a FAIL of."""
+    where = concluded.divergence
+    if where is None or concluded.reason != "Unconfirmed":
+        return None
+    return where.probe if any(s.probe.name == where.probe for s in seen.serves.get(OFF_B, ())) else None
 
 
 def _incomplete(case: _Case) -> Conclusion | None:

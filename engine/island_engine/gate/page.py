@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 COLORS = {"PASS": "#2b7a4b", "FAIL": "#c1121f", "INCONCLUSIVE": "#b7791f", "ERROR": "#59636e"}
-ARM_COLORS = {"off-A": "#2f6db3", "on": "#d9480f", "off-B": "#74a9d8"}
+ARM_COLORS = {"off-A": "#2f6db3", "on": "#d9480f", "off-B": "#74a9d8", "on-B": "#f2a03d"}
 WIDE, HIGH, LEFT, UNDER = 640, 180, 64, 36  # of a picture, pixels; room for its axes
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#1f2328;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{color:#fff;padding:.6rem 1rem;border-radius:.4rem}table{border-collapse:collapse;margin:.5rem 0 1.5rem}

@@ -195,27 +195,35 @@ def _concurrent(draw: _Draw, profile: Profile) -> list[Probe]:
 
 
 def _pressure(draw: _Draw, profile: Profile) -> list[Probe]:
-    """A full sliding-window pool; requests that decode in it, while others come, and are retracted again and again."""
+    """A request that decodes over its published window while others fill the sliding-window pool; then, in the full
+    pool, requests that decode while others come, and are retracted again and again.
+    """
     geometry = draw.geometry
     w, p, cp = geometry.window, geometry.page, geometry.chunk
-    fill = min(geometry.swa_tokens, 32 * (w + p)) // (w + p)
-    probes = [Probe("pressure", f"pressure/fill{i}", "cold", draw.prompt(w + 3 * p), 1) for i in range(fill)]
+    # Half as many again as the pool takes: whatever is not locked is evicted, and what came first goes first.
+    fill = min(geometry.swa_tokens * 3 // 2, 32 * (w + p)) // (w + p)
+    reader = Probe("pressure", "pressure/reader", "cold", draw.prompt(w + 3 * p), max(2, w // 2), scene="pressure/fill")
+    probes = [reader]
+    probes += [
+        Probe("pressure", f"pressure/fill{i}", "cold", draw.prompt(w + 3 * p), 1, scene="pressure/fill", after=1)
+        for i in range(fill)
+    ]
     count = min(profile.together, geometry.running, 3)
     rounds = max(profile.rounds, -(-2 * LEAST_RETRACTIONS // count))  # some may just be over, or not yet begun
     every = max(2, profile.new_tokens // 4)
-    length = every * (rounds + 2)
-    for i in range(count):
-        prompt = draw.prompt(cp // 2 + draw.rng.randint(w, w + 2 * p))
-        probe = Probe("pressure", f"pressure/{i}", "cold", prompt, length, scene="pressure")
+    prompts = [draw.prompt(cp // 2 + draw.rng.randint(w, w + 2 * p)) for _ in range(count)]
+    for i, prompt in enumerate(prompts):
+        probe = Probe("pressure", f"pressure/{i}", "cold", prompt, every * (rounds + 2), scene="pressure")
         probes.append(probe if i else replace(probe, rounds=rounds, every=every))
     for i in range(rounds):
         intruder = draw.prompt(draw.rng.randint(max(1, cp // 2), cp))
         probes.append(
             Probe("pressure", f"pressure/intruder{i}", "cold", intruder, 2, scene="pressure", after=every * i + 1)
         )
-    for i in range(count):
-        prompt = probes[fill + i].tokens
-        probes.append(Probe("pressure", f"pressure/{i}/again", "any", prompt, profile.length_tokens))
+    probes += [
+        Probe("pressure", f"pressure/{i}/again", "any", prompt, profile.length_tokens)
+        for i, prompt in enumerate(prompts)
+    ]
     return probes
 
 

@@ -38,6 +38,7 @@ class Geometry:
 class Profile:
     """How much is asked."""
 
+    name: str
     prompts: int  # in cold and in hit
     new_tokens: int  # generated per cold, hit, branch and extension probe
     chunks: int  # longest prompt, in prefill chunks
@@ -52,8 +53,9 @@ class Profile:
     rounds: int  # forced retractions of everything that runs
 
 
-PROFILES = {
-    "quick": Profile(
+_PROFILES = (
+    Profile(
+        name="quick",
         prompts=2,
         new_tokens=16,
         chunks=3,
@@ -67,7 +69,8 @@ PROFILES = {
         together=4,
         rounds=4,
     ),
-    "standard": Profile(
+    Profile(
+        name="standard",
         prompts=6,
         new_tokens=64,
         chunks=6,
@@ -81,7 +84,8 @@ PROFILES = {
         together=8,
         rounds=6,
     ),
-    "deep": Profile(
+    Profile(
+        name="deep",
         prompts=16,
         new_tokens=128,
         chunks=12,
@@ -95,7 +99,8 @@ PROFILES = {
         together=16,
         rounds=12,
     ),
-}
+)
+PROFILES = {profile.name: profile for profile in _PROFILES}
 LEAST_RETRACTIONS = 10  # that the class pressure must have seen in every arm
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while the gate runs: arm, class, how far, how much time is left."""
+"""What a person sees while the gate runs: which boot, arm and class, how far, how much time is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from island_engine.gate.probes import Probe
 
@@ -19,7 +19,7 @@ INPUT_WEIGHT = 1 / 64  # one prompt token costs about this many generated ones
 
 @dataclass
 class Work:
-    """Done and left, for an estimate."""
+    """Done and left, for an estimate. Weights are in any unit, so long as it is one."""
 
     boots_left: int
     boot_seconds: float = 0.0
@@ -41,33 +41,43 @@ def weight(probe: Probe) -> float:
     return probe.new_tokens + INPUT_WEIGHT * len(probe.tokens)
 
 
-class Progress:
-    """Prints a line per step, and one every HEARTBEAT_SECONDS of silence. Standard error, so --json stays clean."""
+def to_stderr(line: str) -> None:
+    """Standard error, so that --json stays clean; at once, so that `kubectl logs -f` has it."""
+    print(line, file=sys.stderr, flush=True)
 
-    def __init__(self, arms: int) -> None:
+
+class Progress:
+    """Says a line per step, and one every HEARTBEAT_SECONDS of silence."""
+
+    def __init__(self, boots: int, write: Callable[[str], None] = to_stderr) -> None:
         self.started = time.monotonic()
         self.spoke = self.measured = self.started
-        self.arms = arms
-        self.work = Work(boots_left=arms)
+        self.write = write
+        self.work = Work(boots_left=boots)
         self.where = "nothing yet"
 
-    def planned(self, plan: Sequence[Probe]) -> None:
-        """The plan is known: every arm will serve all of it."""
-        self.work.weight_left = self.arms * sum(weight(p) for p in plan)
+    def left(self, arms: int, probes: Sequence[Probe]) -> None:
+        """So many arms, the current one included, have these to answer."""
+        self.work.weight_left = arms * sum(weight(p) for p in probes)
+
+    def parts(self, count: int) -> None:
+        """From here on the work is `count` parts of about the same size, and no boot."""
+        self.work = Work(boots_left=0, boots_done=1, weight_left=count)
 
     def booted(self, seconds: float) -> None:
         """One more arm answers."""
-        self.work.boots_left -= 1
+        self.work.boots_left = max(0, self.work.boots_left - 1)
         self.work.boots_done += 1
         self.work.boot_seconds += seconds
         self.measured = time.monotonic()
 
-    def served(self, probe: Probe, seconds: float) -> None:
-        """One more probe is answered."""
-        self.work.weight_left -= weight(probe)
-        self.work.weight_done += weight(probe)
-        self.work.probe_seconds += seconds
-        self.measured = time.monotonic()
+    def did(self, amount: float) -> None:
+        """So much of the work is done since something was measured last."""
+        now = time.monotonic()
+        self.work.weight_left -= amount
+        self.work.weight_done += amount
+        self.work.probe_seconds += now - self.measured
+        self.measured = now
 
     def at(self, where: str) -> None:
         """Say where the gate is now."""
@@ -79,7 +89,7 @@ class Progress:
         self.spoke = time.monotonic()
         left = self.work.seconds_left()
         tail = "" if left is None else f" (about {max(0.0, left - (self.spoke - self.measured)):.0f} s left)"
-        print(f"gate {self.spoke - self.started:5.0f} s  {text}{tail}", file=sys.stderr, flush=True)
+        self.write(f"gate {self.spoke - self.started:5.0f} s  {text}{tail}")
 
     async def heartbeat(self) -> None:
         """Repeat the last line when nothing was said for a while. Runs until cancelled."""

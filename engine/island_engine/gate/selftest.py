@@ -8,11 +8,12 @@ caught too, and booted again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from island_engine.gate.arms import Arm, Engine
-from island_engine.gate.compare import Comparison, Serve
-from island_engine.gate.judge import DECODE_ISLANDS, MUST_HAPPEN, VIOLATIONS
+from island_engine.gate import artifacts
+from island_engine.gate.arms import Engine
+from island_engine.gate.compare import ON, Comparison, Serve
+from island_engine.gate.counters import DECODE_ISLANDS, MUST_HAPPEN, VIOLATIONS
 from island_engine.gate.outcome import Conclude, error
 from island_engine.gate.probes import CLASSES, Probe
 from island_engine.gate.serve import Server
@@ -20,12 +21,11 @@ from island_engine.islands.mutation import ALLOW, BY_FILE, MUTATE, NONE
 from island_engine.islands.mutations import TABLE, Mutation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from island_engine.gate.client import Metrics
-    from island_engine.gate.compare import Rules
-    from island_engine.gate.serve import Witness
+    from island_engine.gate.client import Answer, Metrics
+    from island_engine.gate.progress import Progress
+    from island_engine.gate.settings import Settings
 
 FIRED = "island_mutation_fired_total"
 CAUGHT, HARMLESS, MISSED, SILENT, DISPROVED, ELSEWHERE = (
@@ -55,35 +55,35 @@ class SelfTest:
     """One run over all mutations. `plan` and `reference` come from an engine with islands off."""
 
     def __init__(
-        self,
-        arm: Arm,
-        directory: Path,
-        serve: tuple[str, ...],
-        plan: Sequence[Probe],
-        reference: Sequence[Serve],
-        rules: Rules,
-        say: Callable[[str], None],
-        witness: Witness,
+        self, settings: Settings, plan: Sequence[Probe], reference: Sequence[Serve], progress: Progress, lines: IO[str]
     ) -> None:
-        self.switch = directory / "mutation"
+        self.switch = settings.report / "mutation"
+        arm = settings.arm(ON)
         self.arm = replace(arm, env={**arm.env, MUTATE: f"{BY_FILE}{self.switch.absolute()}", ALLOW: "1"})
-        self.log, self.serve, self.rules, self.say = directory / "engine-self-test.log", serve, rules, say
-        self.plan, self.witness = plan, witness
+        self.log, self.serve, self.rules = settings.report / "engine-self-test.log", settings.serve, settings.rules
+        self.plan, self.progress, self.lines = plan, progress, lines
         self.reference = {s.probe.name: s for s in reference}
         self.engine: Engine | None = None
 
+    def served(self, serve: Serve, answer: Answer, seconds: float) -> None:
+        """One answer came (serve.Witness)."""
+        artifacts.write_serve(self.lines, serve, answer, seconds)
+
     async def run(self, names: Sequence[str] = ()) -> list[Row]:
         """The table, of `names` or all. Concludes ERROR SelfTestBroken when the engine differs without a fault."""
+        asked = [TABLE[name] for name in names or TABLE]
+        self.progress.parts(len(asked) + 1)
         try:
             found = await self._classes(NONE, self._order(""))
+            self.progress.did(1)
             if found.caught_by:
                 raise error("SelfTestBroken", f"class {found.caught_by} sees {found.how} with no fault planted")
             rows = []
-            asked = [TABLE[name] for name in names or TABLE]
             for i, mutation in enumerate(asked, 1):
                 row = await self._mutation(mutation)
                 rows.append(row)
-                self.say(f"mutation {i} of {len(asked)}, {row.mutation}: {row.outcome} {row.caught_by}")
+                self.progress.did(1)
+                self.progress.say(f"mutation {i} of {len(asked)}, {row.mutation}: {row.outcome} {row.caught_by}")
             return rows
         finally:
             await self._stop()
@@ -105,7 +105,7 @@ class SelfTest:
         self.switch.write_text(name, encoding="utf-8")
         fired = 0.0
         for cls in order:
-            self.say(f"self-test: {name}, class {cls}")
+            self.progress.at(f"self-test: {name}, class {cls}")
             try:
                 engine = await self._booted()
                 await engine.alive(engine.client.flush())  # here the fault is planted
@@ -131,7 +131,7 @@ class SelfTest:
                 told.append(f"{serve.probe.name} differs at token {found.index}")
             return bool(told)
 
-        if await Server(engine, self.witness).serve([p for p in self.plan if p.cls == cls], stop):
+        if await Server(engine, self).serve([p for p in self.plan if p.cls == cls], stop):
             return told[0]
         after = await engine.alive(engine.client.look())
         if _grown(before, after, VIOLATIONS):
@@ -141,6 +141,7 @@ class SelfTest:
 
     async def _booted(self) -> Engine:
         if self.engine is None:
+            self.progress.at("boot 2 of 2, islands on with faults: starting")
             self.engine = await Engine(self.arm, self.log, self.serve).__aenter__()
         return self.engine
 

@@ -82,21 +82,25 @@ def _shift(tokens: int = 0, pages: int = 0) -> Callable[[Any, Any, int], bool]:
 
     def act(cache: Any, req: Any, up_to: int) -> bool:
         _, published = _cut(cache, req, up_to)
-        page, first = cache.page_size, published - cache.page_size
-        by = tokens + pages * page
-        if first < by:
-            return False
-        pool = cache.token_to_kv_pool_allocator
-        row = cache.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
-        to = pool.full_to_swa_index_mapping[row[first : first + page].long()]
-        source = pool.full_to_swa_index_mapping[row[first - by : first - by + page].long()]
-        if bool((to <= 0).any()) or bool((source <= 0).any()):
-            return False
-        for buffers in _buffers(pool):
-            buffers[to] = buffers[source].clone()
-        return True
+        return _overwrite(cache, req, published, tokens + pages * cache.page_size)
 
     return act
+
+
+def _overwrite(cache: Any, req: Any, end: int, by: int) -> bool:
+    """The page that ends at position `end` gets the SWA KV of what is `by` tokens before it."""
+    page, first = cache.page_size, end - cache.page_size
+    if first < by:
+        return False
+    pool = cache.token_to_kv_pool_allocator
+    row = cache.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+    to = pool.full_to_swa_index_mapping[row[first : first + page].long()]
+    source = pool.full_to_swa_index_mapping[row[first - by : first - by + page].long()]
+    if bool((to <= 0).any()) or bool((source <= 0).any()):
+        return False
+    for buffers in _buffers(pool):
+        buffers[to] = buffers[source].clone()
+    return True
 
 
 def _buffers(pool: Any) -> list[Any]:
@@ -143,6 +147,36 @@ def _unlock(cache: Any, req: Any, _up_to: int) -> bool:
         return False
     cache.release_swa(req.lock)
     return True
+
+
+def _stale(cache: Any, req: Any, up_to: int) -> bool:
+    """The last published page is mapped to the slots of the oldest page of its island, and that one to its own."""
+    first, published = _cut(cache, req, up_to)
+    page = cache.page_size
+    if published - page <= first:
+        return False
+    pool = cache.token_to_kv_pool_allocator
+    row = cache.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+    old, new = row[first : first + page].long(), row[published - page : published].long()
+    mapped = pool.full_to_swa_index_mapping[old], pool.full_to_swa_index_mapping[new]
+    if any(bool((slots <= 0).any()) for slots in mapped):
+        return False
+    pool.set_full_to_swa_mapping(old, mapped[1])
+    pool.set_full_to_swa_mapping(new, mapped[0])
+    return True
+
+
+def _branch(cache: Any, tell: Callable[..., bool]) -> tuple[Any, str, Any]:
+    """A branch point is published with the window of another place: a page late."""
+    right = cache._publish  # noqa: SLF001
+
+    def publish(req: Any, end: int) -> None:
+        branch, before = req.swa_branching_seqlen, req.kv.cache_protected_len
+        right(req, end)
+        if branch is not None and before < branch <= req.kv.cache_protected_len:
+            tell(_overwrite(cache, req, branch, cache.page_size))
+
+    return cache, "_publish", publish
 
 
 def _value(module: str, name: str, change: Callable[..., Any]) -> Callable[..., tuple[Any, str, Any]]:
@@ -202,6 +236,14 @@ _ALL = (
         "evictor-pages", "the decode-time evictor goes two pages too far", "extension", evict=lambda c: 2 * c.page_size
     ),
     Mutation("lock-skipped", "an island is not locked while its request reads it", "pressure", insert=_unlock),
+    Mutation(
+        "lock-early",
+        "the lock of an island goes with the next token, not with the window",
+        "pressure",
+        replace=_value("cache", "left_behind", lambda _right, *_: True),
+    ),
+    Mutation("stale-mapping", "an island's last page is mapped to its oldest page's slots", "cold", insert=_stale),
+    Mutation("branch-window", "a branch point is published with a window a page late", "branch", replace=_branch),
     Mutation(
         "lock-never",
         "the lock stays until the request ends",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from island_engine.gate import run
+from island_engine.gate.settings import Settings
 
 HERE = Path(__file__).parent
 FAKE = (sys.executable, str(HERE / "fake_engine.py"))
@@ -32,7 +33,7 @@ class FakeGate:
     report_dir: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def settings(self, **changes: Any) -> run.Settings:
+    def settings(self, **changes: Any) -> Settings:
         known: dict[str, Any] = {
             "engine_args": ("--model-path", str(self.model), "--device", "cpu", "--dtype", "float32"),
             "report": self.report_dir,
@@ -41,7 +42,7 @@ class FakeGate:
             "termination_log": self.report_dir.parent / "termination-log",
             "serve": FAKE,
         }
-        return run.Settings(**{**known, **changes})
+        return Settings(**{**known, **changes})
 
     def run(self, fault: str = "", arm: str = "on", **changes: Any) -> run.Summary:
         self.monkeypatch.setenv("FAKE_FAULT", fault)

@@ -218,8 +218,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 from island_engine.gate import run
+from island_engine.gate.settings import Settings
 model, report, *serve = sys.argv[1:]
-settings = run.Settings(("--model-path", model, "--device", "cpu"), Path(report), decode_interval=8, serve=tuple(serve))
+settings = Settings(("--model-path", model, "--device", "cpu"), Path(report), decode_interval=8, serve=tuple(serve))
 sys.exit(run.execute(settings).verdict.exit_code)
 """
 
