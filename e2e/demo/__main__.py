@@ -1,4 +1,4 @@
-"""`make demo`: the whole story on real parts, with a picture at the end. Ctrl-C cleans up."""
+"""`make demo` and `make demo-scale`: a story on real parts, with a picture at the end. Ctrl-C cleans up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from demo import environment, picture, summary
+from demo import environment, picture, scale_picture, summary
 from demo.kube import KubectlError
 from demo.narrator import Narrator, WaitedTooLongError, fail
-from demo.story import SYSTEM, Story
+from demo.scale import Scale
+from demo.story import Story
+from demo.telling import SYSTEM
 
-PICTURE = environment.ROOT / "build" / "demo" / "timeline.png"
+if TYPE_CHECKING:
+    from demo.telling import Telling
+
+PICTURES = environment.ROOT / "build" / "demo"
+STORIES = {"story": (Story, PICTURES / "timeline.png"), "scale": (Scale, PICTURES / "scale.png")}
 
 
 def interrupt(*_: object) -> None:
@@ -28,12 +35,21 @@ def main() -> int:
         description="From kubectl apply to a coupled rollback, on a real Kubernetes with real SGLang engines.",
         epilog="example: KUBECONFIG_DEMO=~/.kube/config IMAGE_PREFIX=registry.example/islands make demo",
     )
-    parser.add_argument("--picture", type=Path, default=PICTURE, metavar="PNG", help="where to write the timeline")
+    parser.add_argument(
+        "story",
+        nargs="?",
+        choices=STORIES,
+        default="story",
+        help="story: a tiny model that computes; scale: production geometry, paced",
+    )
+    parser.add_argument("--picture", type=Path, metavar="PNG", help="where to draw what happened (default: build/demo)")
     options = parser.parse_args()
+    kind, picture_path = STORIES[options.story]
+    picture_path = options.picture or picture_path
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, interrupt)
     tell = Narrator()
-    story: Story | None = None
+    story: Telling | None = None
     try:
         if (theirs := environment.foreign()) is None:
             tell.chapter("Start a cluster")
@@ -41,7 +57,7 @@ def main() -> int:
         else:
             tell.chapter("Use the cluster of KUBECONFIG_DEMO")
             tell.say(f"What {theirs} points at; it needs three GPUs to spare.")
-        story = Story(environment.up(), tell, os.environ.get("IMAGE_PREFIX", "localhost/radix-islands"))
+        story = kind(environment.up(), tell, os.environ.get("IMAGE_PREFIX", "localhost/radix-islands"))
         outcome = story.tell_all()
     except KeyboardInterrupt:
         tell.say("\nInterrupted: taking the cluster down.")
@@ -54,11 +70,16 @@ def main() -> int:
             tell.show(story.kube, "get", "iisvc,pods,jobs")
         environment.down()
         return 1
-    picture.draw(outcome, options.picture)
-    summary.show(tell.console, outcome, story.example["spec"])
-    tell.say(f"\nPicture: {options.picture}")
+    mixed = outcome.mixed
+    if isinstance(story, Scale):
+        scale_picture.draw(story, picture_path)
+        mixed = [pod for pod in mixed if pod.name != story.by_hand]
+    else:
+        picture.draw(outcome, picture_path)
+    summary.show(tell.console, outcome, story.manifest["spec"])
+    tell.say(f"\nPicture: {picture_path}")
     environment.keep()
-    wrong = len(outcome.failed) + len(outcome.mixed)
+    wrong = len(outcome.failed) + len(mixed)
     tell.say(f"Done in {tell.clock}. The cluster stays up:")
     tell.say(f"  export KUBECONFIG={story.kube.kubeconfig}   # then: kubectl get iisvc -w")
     if theirs is None:
@@ -66,7 +87,7 @@ def main() -> int:
     else:
         tell.say(f"  kubectl delete iisvc {story.name} && helm uninstall radix-islands --namespace {SYSTEM}")
     if wrong:
-        fail(f"{len(outcome.failed)} requests failed and {len(outcome.mixed)} pods were mixed: both must be 0")
+        fail(f"{len(outcome.failed)} requests failed and {len(mixed)} pods were mixed: both must be 0")
     return 1 if wrong else 0
 
 

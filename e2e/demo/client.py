@@ -13,22 +13,26 @@ import time
 import urllib.parse
 import urllib.request
 
-URL, WORKERS, PAUSE = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-TOKENS, TURNS = 16, 6
+URL, LOAD = sys.argv[1], json.loads(sys.argv[2])  # fields of traffic.Load
 WHOLE_LINES = threading.Lock()
 
 
-def ask(ids: list[int]) -> dict[str, object]:
+def tokens(dice: random.Random, count: int) -> list[int]:
+    """Random token ids without the tokenizer's specials."""
+    return dice.choices(range(8, 512), k=count)
+
+
+def ask(ids: list[int], new: int) -> dict[str, object]:
     """One request; the line to print for it."""
     begun = time.time()
-    line: dict[str, object] = {"at": round(begun, 3), "prompt": len(ids)}
-    body = {"input_ids": ids, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}}
+    line: dict[str, object] = {"at": round(begun, 3), "prompt": len(ids), "new": new}
+    body = {"input_ids": ids, "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": True}}
     request = urllib.request.Request(URL, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=120) as reply:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=LOAD["timeout"]) as reply:  # noqa: S310
             answer = json.load(reply)
         line["ids"] = answer["output_ids"]
-        line["ok"] = len(answer["output_ids"]) == TOKENS
+        line["ok"] = len(answer["output_ids"]) == new
         line["cached"] = answer["meta_info"]["cached_tokens"]
     except Exception as error:  # noqa: BLE001 - whatever a user would see as a failure is one
         line["ok"], line["error"] = False, f"{type(error).__name__}: {error}"[:200]
@@ -37,16 +41,17 @@ def ask(ids: list[int]) -> dict[str, object]:
 
 
 def work(seed: int) -> None:
-    """Sessions one after another: a prompt, then its transcript with a few more tokens, turn by turn."""
+    """Sessions one after another: what all share, then turn by turn the transcript with a few more tokens."""
     dice = random.Random(seed)  # noqa: S311
+    shared = tokens(random.Random("system"), LOAD["system"])  # noqa: S311
     while True:
-        ids = [dice.randrange(4, 512) for _ in range(dice.choice((150, 300, 600)))]
-        for _turn in range(TURNS):
-            line = ask(ids)
-            ids += [*line.pop("ids", []), *(dice.randrange(4, 512) for _ in range(20))]  # type: ignore[misc]
+        ids = [*shared, *tokens(dice, dice.choice(LOAD["first"]))]
+        for _turn in range(LOAD["turns"]):
+            line = ask(ids, dice.randint(*LOAD["output"]))
+            ids += [*line.pop("ids", []), *tokens(dice, dice.randint(*LOAD["more"]))]  # type: ignore[misc]
             with WHOLE_LINES:
                 print(json.dumps(line), flush=True)
-            time.sleep(PAUSE)
+            time.sleep(LOAD["pause"])
 
 
 def until_it_answers(patience: float = 60) -> None:
@@ -63,7 +68,7 @@ def until_it_answers(patience: float = 60) -> None:
 
 
 until_it_answers()
-for worker in range(WORKERS):
+for worker in range(LOAD["workers"]):
     threading.Thread(target=work, args=(worker,), daemon=True).start()
 while True:
     time.sleep(3600)

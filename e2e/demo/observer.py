@@ -27,6 +27,7 @@ class Seen:
     name: str
     role: str  # engine or gate
     revision: str
+    owner: str  # namespace/name of the InferenceService that made it, "" for one made by hand
     pair: Pair | None  # None for a gate pod: it boots both switches by design
     created: float
     uid: str
@@ -56,12 +57,13 @@ def epoch(stamp: str) -> float:
 
 
 class Observer:
-    """Follows the pods of one InferenceService until `stop`."""
+    """Follows the pods of one InferenceService, or without a name of all in all namespaces, until `stop`."""
 
-    def __init__(self, kube: Kube, name: str) -> None:
+    def __init__(self, kube: Kube, name: str | None = None) -> None:
         self.pods: dict[str, Seen] = {}
         watch = ("--watch", "--output-watch-events", "-o", "json")
-        self._follower = Follower(kube, "get", "pods", "-l", f"{INSTANCE}={name}", *watch, read=self._read)
+        whose = ("-l", f"{INSTANCE}={name}") if name else ("-l", INSTANCE, "--all-namespaces")
+        self._follower = Follower(kube, "get", "pods", *whose, *watch, read=self._read)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -88,6 +90,7 @@ class Observer:
                 name=meta["name"],
                 role=labels["radix-islands.dev/role"],
                 revision=labels["radix-islands.dev/revision"],
+                owner=f"{meta['namespace']}/{labels[INSTANCE]}" if meta.get("ownerReferences") else "",
                 pair=pair_of(pod),
                 created=epoch(meta["creationTimestamp"]),
                 uid=meta["uid"],

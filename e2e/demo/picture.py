@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from demo.story import Outcome
+    from demo.telling import Outcome
 
 ISLANDS, STOCK, GATE, FAILED = "#1b7f79", "#8d99ae", "#e9a23b", "#c1121f"
 PHASES = {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from demo.kube import Object
-    from demo.story import Outcome
+    from demo.telling import Outcome
 
 
 def revisions(outcome: Outcome, spec: Object) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POD = "traffic"
-WORKERS = 2
-PAUSE = 1.0  # seconds between a worker's answer and its next request: the engines compute on this machine's cores
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the client asks: sessions one after another in each worker. Lengths in tokens."""
+
+    workers: int
+    pause: float  # seconds between an answer and the next request of its worker: engines may compute on this machine
+    first: tuple[int, ...]  # lengths of a session's first prompt, drawn from these
+    more: tuple[int, int]  # what a turn adds to the transcript, from and to
+    output: tuple[int, int]  # what a turn generates, from and to
+    turns: int
+    system: int = 0  # what all prompts begin with
+    timeout: float = 120.0  # seconds for one request
+
+    @property
+    def told(self) -> str:
+        """As words behind a URL."""
+        return f" with {self.workers} sessions at a time" if self.workers > 8 else " without pause"
 
 
 @dataclass(frozen=True)
@@ -26,17 +43,18 @@ class Request:
     ok: bool
     prompt: int  # tokens
     cached: int  # tokens found in the prefix cache
+    new: int  # tokens generated
     error: str = ""
 
 
-def manifest(image: str, url: str) -> str:
+def manifest(name: str, image: str, url: str, load: Load) -> str:
     """The pod and its script, as JSON for `kubectl apply`."""
     script = Path(__file__).with_name("client.py").read_text()
-    command = ["python3", "-c", script, url, str(WORKERS), str(PAUSE)]
+    command = ["python3", "-c", script, url, json.dumps(asdict(load))]
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": POD},
+        "metadata": {"name": name},
         "spec": {
             "restartPolicy": "Never",  # a client that died would hide what it missed
             "terminationGracePeriodSeconds": 1,
@@ -48,23 +66,23 @@ def manifest(image: str, url: str) -> str:
 
 
 class Traffic:
-    """Follows the client pod's log."""
+    """A client pod and what its log says."""
 
-    def __init__(self, kube: Kube) -> None:
-        self.kube, self.requests = kube, list[Request]()
+    def __init__(self, kube: Kube, load: Load, name: str = POD) -> None:
+        self.kube, self.load, self.name, self.requests = kube, load, name, list[Request]()
         self._lines = 0
-        self._follower = Follower(kube, "logs", "--follow", POD, read=self._read)
+        self._follower = Follower(kube, "logs", "--follow", name, read=self._read)
 
     def start(self, image: str, url: str) -> None:
         """Start the client, wait until it runs, and follow its log."""
-        self.kube.apply(manifest(image, url))
-        self.kube.run("wait", f"pod/{POD}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", timeout=70)
+        self.kube.apply(manifest(self.name, image, url, self.load))
+        self.kube.run("wait", f"pod/{self.name}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", timeout=70)
         self._follower.start()
 
     def stop(self) -> None:
         """Stop following, end the client."""
         self._follower.stop()
-        self.kube.run("delete", "pod", POD, "--ignore-not-found", "--wait=true", timeout=90)
+        self.kube.run("delete", "pod", self.name, "--ignore-not-found", "--wait=true", timeout=90)
 
     @property
     def failed(self) -> list[Request]:
@@ -80,4 +98,6 @@ class Traffic:
 
 def _parse(line: str) -> Request:
     raw = json.loads(line)
-    return Request(raw["at"], raw["seconds"], raw["ok"], raw["prompt"], raw.get("cached", 0), raw.get("error", ""))
+    return Request(
+        raw["at"], raw["seconds"], raw["ok"], raw["prompt"], raw.get("cached", 0), raw["new"], raw.get("error", "")
+    )

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from demo.kube import KubectlError
-from demo.story import EXAMPLE, Story, condition, settled
+from demo.story import Story
+from demo.telling import condition, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ def make(kube: Kube, story: Story) -> Iterator[Callable[..., str]]:
     kube.run("patch", "iisvc", story.name, "--type", "merge", "-p", '{"spec":{"replicas":1}}')  # give GPUs to these
 
     def apply(name: str, change: Callable[[dict[str, Any]], None]) -> str:
-        text = EXAMPLE.read_text().replace("localhost/radix-islands", story.prefix)
+        text = Story.example.read_text().replace("localhost/radix-islands", story.prefix)
         obj: dict[str, Any] = yaml.safe_load(text)
         obj["metadata"]["name"] = name
         obj["spec"]["replicas"] = 1

@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from demo.environment import ROOT
-from demo.story import SYSTEM, settled
+from demo.telling import SYSTEM, settled
 
 if TYPE_CHECKING:
     from demo.kube import Kube

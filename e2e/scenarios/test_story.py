@@ -6,12 +6,12 @@ import itertools
 import json
 from typing import TYPE_CHECKING
 
-from demo.story import PLANT, condition
-from demo.traffic import PAUSE
+from demo.story import PLANT, Story
+from demo.telling import condition
 
 if TYPE_CHECKING:
     from demo.kube import Kube
-    from demo.story import Outcome, Story
+    from demo.telling import Outcome
 
 
 def test_no_request_failed(outcome: Outcome) -> None:
@@ -20,7 +20,7 @@ def test_no_request_failed(outcome: Outcome) -> None:
 
 
 def test_the_client_never_stopped_asking(outcome: Outcome) -> None:
-    rhythm = max(r.seconds for r in outcome.requests) + PAUSE  # a worker that lives asks anew this soon
+    rhythm = max(r.seconds for r in outcome.requests) + Story.load.pause  # a worker that lives asks anew this soon
     starts = [*(r.at for r in outcome.requests), outcome.ended]
     assert max(after - before for before, after in itertools.pairwise(starts)) < 5 * rhythm
     assert starts[0] < min(p.gone for p in outcome.pods if p.role == "gate" and p.gone)  # before anything was promoted
@@ -87,7 +87,7 @@ def test_kill_switch_is_ungated(outcome: Outcome) -> None:
 def test_every_gpu_but_the_serving_ones_is_free(story: Story, kube: Kube) -> None:
     pods = kube.items("pods", f"radix-islands.dev/instance={story.name}")
     holding = [p for p in pods if p["status"]["phase"] in {"Pending", "Running"}]
-    assert len(holding) == story.example["spec"]["replicas"]
+    assert len(holding) == story.manifest["spec"]["replicas"]
 
 
 def test_children_are_owned_and_nothing_blocks_deletion(story: Story, kube: Kube) -> None:

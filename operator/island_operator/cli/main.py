@@ -45,9 +45,11 @@ def parser() -> argparse.ArgumentParser:
         epilog="example:\n  island-operator crd | kubectl apply --server-side -f -",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    crd.add_argument(
+    form = crd.add_mutually_exclusive_group()
+    form.add_argument(
         "--chart", action="store_true", help="as the Helm template charts/radix-islands/templates/crd.yaml"
     )
+    form.add_argument("--reference", action="store_true", help="as the page docs/reference.md")
     return top
 
 
@@ -55,9 +57,12 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 stopped by a signal, 1 ended by a fault, 2 bad input."""
     args = parser().parse_args(argv)
     if args.command == "crd":
-        from island_operator.api import crd
+        from island_operator.api import crd, reference
 
-        sys.stdout.write(as_template(crd.render()) if args.chart else crd.render())
+        text = crd.render()
+        sys.stdout.write(
+            as_template(text) if args.chart else reference.render(crd.definition()) if args.reference else text
+        )
         return 0
     from island_operator.runtime import logs
     from island_operator.runtime.main import Options, run
