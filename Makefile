@@ -69,6 +69,7 @@ integration: venv venv-engine ## Tests on a real API server and on real engines 
 e2e: root venv venv-engine ## Tests in the real cluster: the story of the demo, bad input, the cluster itself (minutes)
 	.venv/bin/python -m pytest e2e/scenarios/test_cluster.py -q
 	.venv/bin/python -m pytest e2e/scenarios/test_readme.py e2e/scenarios/test_story.py e2e/scenarios/test_bad_input.py -q
+	.venv/bin/python -m pytest e2e/scenarios/test_scale.py -q
 
 .PHONY: test
 test: check integration e2e ## Everything that CI checks
@@ -76,6 +77,10 @@ test: check integration e2e ## Everything that CI checks
 .PHONY: demo
 demo: root venv venv-engine ## The main job, end to end, on real parts
 	@PYTHONPATH=e2e .venv/bin/python -m demo
+
+.PHONY: demo-scale
+demo-scale: root venv venv-engine ## At production geometry: 96 agents on a paced Gemma 4 26B, islands on live, a pod forced out of step (12 minutes)
+	@PYTHONPATH=e2e .venv/bin/python -m demo scale
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
@@ -99,6 +104,12 @@ build/bench/%.json: $(MEASURED) | venv-engine
 .PHONY: bench-readme
 bench-readme: venv ## Put what `make bench` measured into docs/bench and the README
 	@.venv/bin/python -m island_engine.bench.readme --from build/bench
+
+.PHONY: docs
+docs: venv ## The documentation as a site, under build/docs; open index.html
+	@.venv/bin/island-operator crd --reference > docs/reference.md
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+	@echo build/docs/index.html
 
 # --- cluster ------------------------------------------------------------------------------------------------------
 
