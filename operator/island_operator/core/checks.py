@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from island_operator.core.exposition import Sample
     from island_operator.core.model import Object
 
-FULL, ROOM = 0.8, 0.9  # of the SWA pool, where requests wait for it: its head wants a whole chunk; of the full pool
+FULL = 0.8  # of the SWA pool, where requests wait for it: the first of them wants a whole chunk
 FEWER = 0.8  # of the requests that the pools are sized for: an island that waits for its turn holds a page or two more
 REBIND_SECONDS = 30.0  # for so long at least, in more than one sample
 MISSES = 3  # failed readings in a row before somebody is told: one is a busy engine
@@ -134,9 +134,9 @@ def violated(readings: Mapping[str, Reading]) -> Trouble | None:
 
 
 def rebound(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
-    """Requests queue because the SWA pool is full, with room in the full pool, and far fewer run than this ratio is
-    sized for (`planned`): each holds more SWA KV than the switch promises. A full SWA pool alone is no fault: with
-    short prompts it is what binds.
+    """Requests queue because the SWA pool is full, the fuller of the two, and far fewer run than this ratio is sized for
+    (`planned`): each holds more SWA KV than the switch promises. A full SWA pool alone is no fault: with short prompts
+    it is what binds.
     """
     for pod, reading in readings.items():
         few = takewhile(lambda sample: sample.running < FEWER * planned and _binding(sample), reversed(reading.samples))
@@ -152,7 +152,7 @@ def rebound(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
 
 
 def _binding(sample: Sample) -> bool:
-    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage < ROOM
+    return sample.queued > 0 and sample.swa_usage >= FULL and sample.full_usage < sample.swa_usage
 
 
 def faulty(readings: Mapping[str, Reading], planned: int) -> Trouble | None:

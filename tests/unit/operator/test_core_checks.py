@@ -108,7 +108,7 @@ def test_a_rebind_is_a_queue_and_a_full_swa_pool_that_runs_fewer_than_planned_fo
         (FULL, replace(FULL, at=29.0)),
         (FULL, replace(later, queued=0)),
         (FULL, replace(later, running=7)),  # as many as were planned, nearly: that the SWA pool is full is in order
-        (FULL, replace(later, full_usage=0.95)),
+        (FULL, replace(later, full_usage=0.99)),
         (FULL, replace(later, swa_usage=0.79)),
         (FULL, replace(FULL, at=15.0, queued=0), later),
     ):
