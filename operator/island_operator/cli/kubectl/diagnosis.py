@@ -188,7 +188,11 @@ def _versions(facts: Facts) -> Iterable[Finding]:
         return
     told_by = {pod: said for pod, said in facts.engines.items() if said}
     if not told_by:
-        why = "no engine is Ready" if not facts.engines else "no engine's log begins with the launcher's line any more"
+        why = (
+            "no engine is Ready"
+            if not facts.engines
+            else "the engines' logs do not say: they may not be read, or go too far back"
+        )
         yield Finding("engines", ok=None, told=why)
         return
     want = operators[0] if operators else mine
