@@ -41,17 +41,23 @@ def ask(ids: list[int], new: int) -> dict[str, object]:
 
 
 def work(seed: int) -> None:
-    """Sessions one after another: what all share, then turn by turn the transcript with a few more tokens."""
+    """Sessions one after another: what all share, then turn by turn the transcript with a few more tokens. The first is
+    met anywhere in its life, so that the workers' sessions do not grow and end all at once.
+    """
     dice = random.Random(seed)  # noqa: S311
     shared = tokens(random.Random("system"), LOAD["system"])  # noqa: S311
+    age = dice.randrange(LOAD["turns"])
     while True:
         ids = [*shared, *tokens(dice, dice.choice(LOAD["first"]))]
-        for _turn in range(LOAD["turns"]):
+        for _turn in range(age):
+            ids += tokens(dice, dice.randint(*LOAD["output"]) + dice.randint(*LOAD["more"]))
+        for _turn in range(age, LOAD["turns"]):
             line = ask(ids, dice.randint(*LOAD["output"]))
             ids += [*line.pop("ids", []), *tokens(dice, dice.randint(*LOAD["more"]))]  # type: ignore[misc]
             with WHOLE_LINES:
                 print(json.dumps(line), flush=True)
             time.sleep(LOAD["pause"])
+        age = 0
 
 
 def until_it_answers(patience: float = 60) -> None:

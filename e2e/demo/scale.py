@@ -53,9 +53,9 @@ class Scale(Telling):
         """See Telling."""
         self.meter.stop()
         self.more.stop()
-        if self.by_hand:
-            self.kube.run("delete", "pod", self.by_hand, "--ignore-not-found", "--grace-period=1", timeout=60)
         super().close()
+        if self.by_hand:  # last: whoever still asks it would be cut off
+            self.kube.run("delete", "pod", self.by_hand, "--ignore-not-found", "--grace-period=1", timeout=60)
 
     def serve(self) -> None:
         """One engine on the stock half, under 96 agents."""
@@ -97,7 +97,9 @@ class Scale(Telling):
         self.wait("force", "the operator sees the re-bind", lambda o: settled(o, "RolledBack"), 420)
         status = self.outcome.statuses["force"]
         self.tell.say(f"Rolled back: {condition(status, 'RolledBack').get('message', '')}")
-        self.wait("restore", "the stock half serves", lambda o: settled(o, "Available") and _on_stock(o), 300)
+        self.tell.command(f"kubectl delete pod {self.by_hand}   # it ends what it has begun, for minutes")
+        self.kube.run("delete", "pod", self.by_hand, "--wait=false")
+        self.wait("restore", "the stock half serves alone", _on_stock, 400)
         self.tell.show(self.kube, "get", "iisvc")
         self.show_pairs()
 
@@ -142,4 +144,5 @@ class Scale(Telling):
 
 
 def _on_stock(obj: Object) -> bool:
-    return obj["status"].get("islands", {}).get("enabled") is False
+    status = obj["status"]
+    return status["phase"] == "Stable" and status["islands"]["enabled"] is False and settled(obj, "Available")

@@ -40,7 +40,7 @@ def draw(story: Scale, path: Path) -> None:
         running.fill_between(at, [s.queued for s in seen], color=color, alpha=0.25, linewidth=0, label="waiting there")
         pools.plot(at, [100 * s.swa for s in seen], color=color, label=f"SWA pool, {what}")
         pools.plot(at, [100 * s.full for s in seen], color=color, linestyle=":", label="full pool there")
-    running.set(ylabel="requests", ylim=(0, None), title=_title(story))
+    running.set(ylabel="requests", ylim=(0, None))
     pools.set(ylabel="pools, % in use", ylim=(0, 105))
     good = [r for r in outcome.requests if r.ok]
     latency.plot(
@@ -54,9 +54,12 @@ def draw(story: Scale, path: Path) -> None:
         latency.plot((request.at - outcome.began) / 60, request.seconds, "x", color=FAILED)
     latency.set(ylabel="latency when answered, s", xlabel="minutes since the start", ylim=(0, None))
     for axes in (running, pools):
-        axes.legend(loc="upper left", fontsize=7, ncols=4)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=7, ncols=6, frameon=False)
     for axes in (running, pools, latency):
         _chapters(axes, story, words=axes is latency)
+    begun = next(at for title, at in outcome.chapters if title.startswith("Serve"))
+    latency.set_xlim(begun / 60, (outcome.ended - outcome.began) / 60)
+    figure.suptitle(_title(story), fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -67,7 +70,7 @@ def _title(story: Scale) -> str:
     told = "; ".join(
         f"{half}: {m.running:.0f} running, {m.latency:.0f} s, {m.tok_s:,.0f} tokens/s" for half, m in spans.items()
     )
-    return f"Gemma 4 26B on a modelled H100, 96 agents (paced engine, dummy tokens). {told}"
+    return f"Gemma 4 26B on a modelled H100, 96 agents (paced engine, dummy tokens)\n{told}"
 
 
 def _chapters(axes: Axes, story: Scale, *, words: bool) -> None:
@@ -75,7 +78,7 @@ def _chapters(axes: Axes, story: Scale, *, words: bool) -> None:
         axes.axvspan(
             (since - story.outcome.began) / 60, (until - story.outcome.began) / 60, color="#000000", alpha=0.04
         )
-    for title, at in story.outcome.chapters:
+    for title, at in story.outcome.chapters[2:]:  # of what was served
         axes.axvline(at / 60, color="black", linewidth=0.6, linestyle=":")
         if words:
             axes.text(at / 60, axes.get_ylim()[1] * 0.96, f" {title}", fontsize=8, va="top", path_effects=HALO)

@@ -134,9 +134,9 @@ def violated(readings: Mapping[str, Reading]) -> Trouble | None:
 
 
 def rebound(readings: Mapping[str, Reading], planned: int) -> Trouble | None:
-    """Requests queue because the SWA pool is full, the fuller of the two, and far fewer run than this ratio is sized for
-    (`planned`): each holds more SWA KV than the switch promises. A full SWA pool alone is no fault: with short prompts
-    it is what binds.
+    """Requests queue because the SWA pool is full, the fuller of the two, and far fewer run than this ratio is sized
+    for (`planned`): each holds more SWA KV than the switch promises. A full SWA pool alone is no fault: with short
+    prompts it is what binds.
     """
     for pod, reading in readings.items():
         few = takewhile(lambda sample: sample.running < FEWER * planned and _binding(sample), reversed(reading.samples))
