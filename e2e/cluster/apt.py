@@ -25,6 +25,7 @@ NODE = {
     "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
     "/usr/share/python-wheels": "python3-venv",
 }
+BROWSER = {"chromium": "chromium", "/usr/share/fonts/truetype/dejavu": "fonts-dejavu-core"}
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 

@@ -5,64 +5,90 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from island_engine.gate import pictures
+from island_engine.gate.pictures import VERDICT_COLORS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-COLORS = {"PASS": "#2b7a4b", "FAIL": "#c1121f", "INCONCLUSIVE": "#b7791f", "ERROR": "#59636e"}
-ARM_COLORS = {"off-A": "#2f6db3", "on": "#d9480f", "off-B": "#74a9d8", "on-B": "#f2a03d"}
-WIDE, HIGH, LEFT, UNDER = 640, 180, 64, 36  # of a picture, pixels; room for its axes
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#1f2328;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{color:#fff;padding:.6rem 1rem;border-radius:.4rem}table{border-collapse:collapse;margin:.5rem 0 1.5rem}
-th,td{padding:.25rem .8rem;border-bottom:1px solid #d8dee4;text-align:left;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}svg text{font-size:11px;fill:#59636e}code{font-size:13px}"""
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#1f2328;max-width:60rem;margin:2rem auto;padding:0 1rem;
+overflow-wrap:anywhere}h1{color:#fff;padding:.6rem 1rem;border-radius:.4rem;font-size:1.6rem}h2{margin:2rem 0 .3rem}
+table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .8rem;border-bottom:1px solid #d8dee4;
+text-align:left;vertical-align:top;overflow-wrap:normal}th.n,td.n{text-align:right;font-variant-numeric:tabular-nums}
+th,td.n,td:first-child{white-space:nowrap}.facts td:first-child{white-space:normal}
+.facts td:last-child{overflow-wrap:anywhere}.wide{overflow-x:auto}
+svg{width:100%;max-width:40rem;min-width:34rem;height:auto;display:block}svg text{font-size:11px;fill:#59636e}
+.quiet{color:#59636e;margin:.2rem 0}.bad{color:#c1121f;font-weight:600}"""
+MEANS = {
+    "PASS": "Islands change no answer of this engine. They may serve with exactly what is listed at the end.",
+    "FAIL": "Islands change an answer. Keep them off; the divergence below is where to look.",
+    "INCONCLUSIVE": "Nothing was proved either way. Islands stay as they are.",
+    "ERROR": "The engine or its surroundings failed before anything was proved. Islands stay as they are.",
+}
+DIVERGENCE = {
+    "probe": "question",
+    "index": "generated token, from 0",
+    "expected": "token with islands off",
+    "got": "token with islands on",
+    "kind": "what differs",
+    "margin": "lead of the likeliest token, islands off (nats)",
+    "margin_on": "the same, islands on",
+    "cached_tokens": "tokens found in the cache",
+    "frontier_distance": "tokens since the frontier",
+    "island_distance": "tokens since the last commit",
+    "page_offset": "place in its page",
+    "chunk_offset": "place in its prefill chunk",
+    "batch": "requests in flight",
+}
 
 
 def page(report: Mapping[str, Any]) -> str:
     """The whole page."""
     summary = report["summary"]
+    verdict, color = summary["verdict"], VERDICT_COLORS[summary["verdict"]]
+    meaning = "This run tested the gate itself, with planted faults." if report["self_test"] else MEANS[verdict]
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
-        f"<title>Gate: {summary['verdict']}</title><style>{STYLE}</style>",
-        f"<h1 style='background:{COLORS[summary['verdict']]}'>{summary['verdict']}: {escape(summary['reason'])}</h1>",
-        f"<p>{escape(summary['message'])}</p>",
-        f"<p><code>{escape(summary['fingerprint'])}</code></p>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>Gate: {verdict}</title><style>{STYLE}</style>",
+        f"<h1 style='background:{color}'>{verdict}: {escape(summary['reason'])}</h1>",
+        f"<p>{escape(summary['message'])}</p><p>{meaning}</p>",
+        f"<p class='quiet'>Profile {escape(report['profile'])}, seed {report['seed']}, "
+        f"begun {escape(report['times']['started'])}, {summary['seconds']:.0f} s</p>",
     ]
     if summary["divergence"]:
         parts += ["<h2>Where the answers part</h2>", _divergence(summary["divergence"])]
     if report["mutations"]:
         parts += ["<h2>Planted faults</h2>", _mutations(report["mutations"])]
-    parts += ["<h2>What was compared</h2>", _classes(report), "<h2>Islands, by class</h2>", _islands(report)]
-    for pool, name in (("full", "Full-attention pool"), ("swa", "Sliding-window pool")):
-        parts += [f"<h2>{name}</h2>", _pool(report, pool)]
-    parts += ["<h2>What the verdict is about</h2>", _facts(report["facts"]), "</html>"]
+    if report["classes"] and not report["self_test"]:
+        parts += ["<h2>What was compared</h2>", _classes(report)]
+    if islands := pictures.islands(report):
+        parts += ["<h2>Where islands were published</h2>", islands]
+    if any(report["times"]["pools"].values()):
+        for pool, name in (("full", "Full-attention pool"), ("swa", "Sliding-window pool")):
+            parts += [f"<h2>{name}</h2>", pictures.pool(report, pool)]
+    if report["arms"]:
+        parts += ["<h2>Boots</h2>", _boots(report)]
+    parts += ["<h2>What the verdict is about</h2>", _facts(report["facts"], summary["fingerprint"]), "</html>"]
     return "\n".join(parts) + "\n"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    def cell(value: object) -> str:
-        return f"<td class='n'>{value:,}</td>" if isinstance(value, int) else f"<td>{escape(str(value))}</td>"
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[int] = ()) -> str:
+    """`numbers`: columns of numbers, which stand to the right."""
 
-    head = "".join(f"<th>{escape(h)}</th>" for h in heads)
-    body = "".join(f"<tr>{''.join(cell(v) for v in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    def cell(column: int, value: object) -> str:
+        if isinstance(value, int):
+            return f"<td class='n'>{value:,}</td>"
+        return f"<td class='n'>{value}</td>" if column in numbers else f"<td>{escape(str(value))}</td>"
 
-
-def _svg(content: str, title: str, height: int = HIGH) -> str:
-    return f"<svg viewBox='0 0 {WIDE} {height}' width='{WIDE}' role='img'><title>{escape(title)}</title>{content}</svg>"
+    head = "".join(f"<th{' class=n' * (i in numbers)}>{escape(h)}</th>" for i, h in enumerate(heads))
+    body = "".join(f"<tr>{''.join(cell(i, v) for i, v in enumerate(row))}</tr>" for row in rows)
+    return f"<div class='wide'><table>{f'<tr>{head}</tr>' if any(heads) else ''}{body}</table></div>"
 
 
 def _divergence(found: Mapping[str, Any]) -> str:
-    """A line of positions: frontier, last commit, divergence."""
-    back, commit = found["frontier_distance"] or 0, found["island_distance"] or 0
-    scale = (WIDE - 2 * LEFT) / max(1, back)
-    at = {"frontier": LEFT, "last commit": LEFT + (back - commit) * scale, "divergence": WIDE - LEFT}
-    marks = [f"<line x1='{LEFT}' x2='{WIDE - LEFT}' y1='40' y2='40' stroke='#8c8c8c' stroke-width='6'/>"]
-    for i, (name, x) in enumerate(at.items()):
-        color = COLORS["FAIL"] if name == "divergence" else "#1b7f79"
-        marks.append(f"<circle cx='{x:.1f}' cy='40' r='7' fill='{color}'/>")
-        marks.append(f"<text x='{x:.1f}' y='{22 if i % 2 else 64}' text-anchor='middle'>{name}</text>")
-    rows = [(key.replace("_", " "), "" if value is None else value) for key, value in found.items()]
-    return _svg("".join(marks), f"{back} tokens from the frontier to the divergence", 80) + _table(("", ""), rows)
+    rows = [(name, str(found[key])) for key, name in DIVERGENCE.items() if found[key] is not None]
+    return f"{pictures.divergence(found)}<div class='facts'>{_table(('', ''), rows)}</div>"
 
 
 def _mutations(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -70,64 +96,47 @@ def _mutations(rows: Sequence[Mapping[str, Any]]) -> str:
         (r["mutation"], r["what"], r["outcome"], r["caught_by"] or "-", r["how"] or r["expected"], r["fired"])
         for r in rows
     ]
-    return _table(("fault", "what", "outcome", "class", "how", "fired"), told)
+    table = _table(
+        ("fault", "what it does", "outcome", "class", "what told, or why it is harmless", "fired"), told, (5,)
+    )
+    for outcome in {r["outcome"] for r in rows if r["outcome"].split()[0].isupper()}:
+        table = table.replace(f"<td>{outcome}</td>", f"<td class='bad'>{outcome}</td>")
+    return table
 
 
 def _classes(report: Mapping[str, Any]) -> str:
+    classes = [*report["classes"], *report["times"]["classes"]]
+    rows = [(c["name"], c["compared"], c["tokens"], c["hits"], c["retractions"], len(c["unpaired"])) for c in classes]
+    told = _table(("class", "answers", "tokens", "cache hits", "retractions", "not compared"), rows, range(1, 6))
+    apart = [(u["probe"], u["why"]) for c in classes for u in c["unpaired"]]
+    if apart:
+        told += "<p class='quiet'>Not compared, because the two were not asked the same thing:</p>"
+        told += _table(("question", "why"), apart)
+    return told
+
+
+def _boots(report: Mapping[str, Any]) -> str:
+    times = report["times"]["arms"]
     rows = [
-        (c["name"], c["compared"], c["tokens"], c["hits"], c["retractions"], len(c["unpaired"]))
-        for c in (*report["classes"], *report["times"]["classes"])
-    ]
-    return _table(("class", "serves", "tokens", "hits", "retractions", "unpaired"), rows)
-
-
-def _islands(report: Mapping[str, Any]) -> str:
-    """Where islands were published: prompts' and decode islands of the arm on, class by class."""
-    on: dict[str, Any] = next((arm["counters"] for arm in report["arms"] if arm["name"] == "on"), {})
-    counters = {**on, **report["times"]["counters"].get("on", {})}
-    most = max((sum(_published(growth)) for growth in counters.values()), default=0) or 1
-    bars = []
-    for i, (cls, growth) in enumerate(counters.items()):
-        prefill, decode = _published(growth)
-        y, scale = 8 + 22 * i, (WIDE - 200) / most
-        bars.append(
-            f"<text x='80' y='{y + 12}' text-anchor='end'>{cls}</text>"
-            f"<rect x='88' y='{y}' width='{prefill * scale:.1f}' height='16' fill='#d9480f'/>"
-            f"<rect x='{88 + prefill * scale:.1f}' y='{y}' width='{decode * scale:.1f}' height='16' fill='#f2a03d'/>"
-            f"<text x='{94 + (prefill + decode) * scale:.1f}' y='{y + 12}'>{prefill:.0f} + {decode:.0f}</text>"
+        (
+            arm["name"],
+            "on" if arm["islands"] else "off",
+            arm["serves"],
+            *(f"{times.get(arm['name'], {}).get(what, 0.0):.1f}" for what in ("boot", "probing")),
         )
-    return "<p>Of prompts, and of generations.</p>" + _svg("".join(bars), "islands by class", 16 + 22 * len(bars))
-
-
-def _published(growth: Mapping[str, float]) -> tuple[float, float]:
-    prefill, decode = (growth.get(f"island_published_total{{phase={phase}}}", 0.0) for phase in ("prefill", "decode"))
-    return prefill, decode
-
-
-def _pool(report: Mapping[str, Any], pool: str) -> str:
-    """Tokens that are used or kept, over the time of probing, a line for each arm; a point at the end of each class."""
-    lines = report["times"]["pools"]
-    size = max((arm["geometry"][f"{pool}_tokens"] for arm in report["arms"]), default=0) or 1
-    longest = max((point["at"] for points in lines.values() for point in points), default=0.0) or 1.0
-    drawn = [
-        f"<line x1='{LEFT}' x2='{WIDE}' y1='10' y2='10' stroke='#d8dee4'/><text x='0' y='14'>{size:,}</text>"
-        f"<line x1='{LEFT}' x2='{WIDE}' y1='{HIGH - UNDER}' y2='{HIGH - UNDER}' stroke='#d8dee4'/>"
-        f"<text x='0' y='{HIGH - UNDER + 4}'>0 tokens</text>"
-        f"<text x='{WIDE - 60}' y='{HIGH - 18}'>{longest:.0f} s</text>"
+        for arm in report["arms"]
     ]
-    for i, (arm, points) in enumerate(lines.items()):
-        places = [
-            f"{LEFT + p['at'] / longest * (WIDE - LEFT - 8):.1f},"
-            f"{HIGH - UNDER - (p[f'{pool}_used'] + p[f'{pool}_cached']) / size * (HIGH - UNDER - 10):.1f}"
-            for p in points
-        ]
-        drawn.append(f"<polyline points='{' '.join(places)}' fill='none' stroke='{ARM_COLORS[arm]}' stroke-width='2'/>")
-        x = LEFT + 90 * i
-        drawn.append(f"<rect x='{x}' y='{HIGH - 12}' width='10' height='10' fill='{ARM_COLORS[arm]}'/>")
-        drawn.append(f"<text x='{x + 14}' y='{HIGH - 3}'>{arm}</text>")
-    return _svg("".join(drawn), f"occupancy of the {pool} pool, by arm")
+    return _table(("boot", "islands", "answers", "booting, s", "asked for, s"), rows, (2, 3, 4))
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
-    rows = [(name, " ".join(value) if isinstance(value, list) else value) for name, value in facts.items()]
-    return _table(("", ""), [(name, "" if value is None else str(value)) for name, value in rows])
+def _facts(facts: Mapping[str, Any], fingerprint: str) -> str:
+    def told(value: Any) -> str:
+        if isinstance(value, dict):
+            return " ".join(f"{name}={inner}" for name, inner in value.items()) or "nothing set"
+        return " ".join(value) if isinstance(value, list) else "not told" if value in ("", None) else str(value)
+
+    rows = [(name.replace("_", " "), told(value)) for name, value in facts.items()]
+    return (
+        "<p class='quiet'>Whatever changes one of these voids the verdict.</p>"
+        f"<div class='facts'>{_table(('', ''), [*rows, ('fingerprint', fingerprint)])}</div>"
+    )

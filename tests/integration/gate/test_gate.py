@@ -16,16 +16,26 @@ from typing import Any
 
 import jsonschema
 import pytest
+from support.browser import DESK, PHONE, Browser
 
 from island_engine.gate import guard
 from island_engine.gate.report import parse_termination
 
+SHOTS = Path(__file__).parents[3] / "build" / "shots"
 CACHE = Path(os.environ.get("RADIX_ISLANDS_CACHE", Path.home() / ".cache" / "radix-islands"))
 # A decode interval beyond window + page, so that a decode island leaves tombstones behind it as in production.
 FLAGS = (
     *("--dtype", "float32", "--page-size", "64", "--chunked-prefill-size", "512", "--context-length", "16384"),
     *("--max-total-tokens", "19968", "--swa-full-tokens-ratio", "0.15", "--max-running-requests", "8"),
 )
+# Of the self-test: what a minute allows, one for each class that sees what none before it does.
+CAUGHT_BY = {
+    "frontier-page": "lengths",
+    "tail-page-decode": "running",
+    "double-credit": "hit",
+    "branch-window": "branch",
+    "lock-early": "pressure",
+}
 ENGINE = (sys.executable, "-m", "island_engine")
 
 
@@ -71,6 +81,23 @@ def gate(model: Path, directory: Path, *flags: str, interval: int = 320, **envir
     return Ended(done.returncode, done.stdout, done.stderr, report, directory)
 
 
+@pytest.fixture(scope="session")
+def passed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return gate(model, tmp_path_factory.mktemp("gate") / "passed")
+
+
+@pytest.fixture(scope="session")
+def failed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    planted = {"ISLAND_MUTATE": "frontier", "ISLAND_ALLOW_MUTATION": "1"}
+    return gate(model, tmp_path_factory.mktemp("gate") / "failed", **planted)
+
+
+@pytest.fixture(scope="session")
+def tested(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    flags = ("--self-test", *(f"--mutation={name}" for name in CAUGHT_BY))
+    return gate(model, tmp_path_factory.mktemp("gate") / "tested", *flags, interval=128)
+
+
 def descendants(pid: int) -> list[int]:
     """Process ids of everything that descends from `pid`."""
     parents: dict[int, list[int]] = {}
@@ -102,8 +129,8 @@ def something_is_left() -> bool:
     return True
 
 
-def test_islands_pass_and_every_class_saw_them(model: Path, tmp_path: Path) -> None:
-    ended = gate(model, tmp_path / "report")
+def test_islands_pass_and_every_class_saw_them(passed: Ended) -> None:
+    ended = passed
     assert ended.code == 0, ended.out + ended.err
     assert (ended.report["summary"]["verdict"], ended.report["summary"]["reason"]) == ("PASS", "Equal")
     assert all(not c["unpaired"] for c in ended.report["classes"])
@@ -121,8 +148,8 @@ def test_islands_pass_and_every_class_saw_them(model: Path, tmp_path: Path) -> N
     print(f"gate {times['seconds']:.0f} s: three boots {boots:.0f} s, probing {probing:.0f} s")
 
 
-def test_a_planted_frontier_fails_and_is_explained(model: Path, tmp_path: Path) -> None:
-    ended = gate(model, tmp_path / "report", ISLAND_MUTATE="frontier", ISLAND_ALLOW_MUTATION="1")
+def test_a_planted_frontier_fails_and_is_explained(failed: Ended) -> None:
+    ended = failed
     assert ended.code == 10, ended.out + ended.err
     assert ended.report["summary"]["reason"] == "FirstDivergence"
     found = ended.report["summary"]["divergence"]
@@ -131,13 +158,38 @@ def test_a_planted_frontier_fails_and_is_explained(model: Path, tmp_path: Path) 
     assert found["frontier_distance"] >= 128 + 64
 
 
-def test_planted_faults_are_seen_by_the_class_that_should(model: Path, tmp_path: Path) -> None:
-    some = ("frontier-page", "tail-page-decode", "double-credit", "lock-skipped")
-    ended = gate(model, tmp_path / "report", "--self-test", *(f"--mutation={name}" for name in some), interval=128)
+def test_planted_faults_are_seen_by_the_class_that_should(tested: Ended) -> None:
+    ended = tested
     assert ended.code == 0, ended.out + ended.err
     assert ended.report["summary"]["verdict"] == "INCONCLUSIVE"  # never PASS
-    assert [row["caught_by"] for row in ended.report["mutations"]] == ["lengths", "running", "hit", "pressure"]
+    assert {row["mutation"]: row["caught_by"] for row in ended.report["mutations"]} == CAUGHT_BY
     assert all(row["fired"] for row in ended.report["mutations"])
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        ("passed", ["PASS: Equal", "They may serve", "extension", "off-B", "of probing", "--chunked-prefill-size 512"]),
+        (
+            "failed",
+            ["FAIL: FirstDivergence", "after another boot again", "Where the answers part", "frontier, ", "on-B"],
+        ),
+        ("tested", ["INCONCLUSIVE: SelfTestPassed", "Planted faults", *CAUGHT_BY, "with planted faults"]),
+    ],
+)
+async def test_a_person_can_read_the_report(run: str, says: list[str], request: pytest.FixtureRequest) -> None:
+    ended: Ended = request.getfixturevalue(run)
+    async with Browser() as browser:
+        page = await browser.open((ended.directory / "report.html").as_uri())
+        for width in (DESK, PHONE):
+            await page.resize(width)
+            await page.screenshot(SHOTS / f"gate-{run}-{width}.png")
+            assert await page.faults() == []
+            text = await page.text()
+            assert [words for words in says if words not in text] == []
+        assert (
+            await page.evaluate("document.querySelector('h1').getBoundingClientRect().bottom") < 200
+        )  # at first sight
 
 
 def test_an_engine_that_dies_says_why(model: Path, tmp_path: Path) -> None:
