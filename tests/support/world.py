@@ -4,7 +4,6 @@ kubelet, all in one `tick`. Nothing in it reads the core's code: what pods were 
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,13 @@ ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
 RETRY = "radix-islands.dev/retry"
 PAIR = ("--islands", "--swa-full-tokens-ratio", "--max-total-tokens", "--max-running-requests")
 CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget")
+
+
+def clone(value):
+    """A deep copy of what JSON can say; copy.deepcopy took four fifths of every test in this world."""
+    if isinstance(value, dict):
+        return {key: clone(inner) for key, inner in value.items()}
+    return [clone(inner) for inner in value] if isinstance(value, list) else value
 
 
 def spec(**changes):
@@ -119,7 +125,7 @@ class World:
 
     def edit(self, **changes):
         """A user's edit of the spec; one that changes nothing has no new generation."""
-        before = copy.deepcopy(self.parent["spec"])
+        before = clone(self.parent["spec"])
         for path, value in changes.items():
             where = self.parent["spec"]
             *parents, last = path.split("__")
@@ -171,8 +177,8 @@ class World:
         pods = self._late_pods if late and self._late_pods is not None else self.of("Pod")
         rest = [o for o in self.store.values() if o["kind"] != "Pod"]
         return Snapshot(
-            copy.deepcopy(self.parent),
-            tuple(copy.deepcopy([*rest, *pods])),
+            clone(self.parent),
+            tuple(clone([*rest, *pods])),
             readings=dict(self.readings),
             answers=dict(self.answers),
             kept=self.kept,
@@ -215,8 +221,8 @@ class World:
         if want["kind"] == "Job":
             self.jobs_made.append(want["metadata"]["name"])
         base = (cleaned(live, want) or live) if live else self._born(want)
-        new = copy.deepcopy({**base, **copy.deepcopy(want)})
-        new["metadata"] = {**base["metadata"], **copy.deepcopy(want["metadata"])}
+        new = clone({**base, **clone(want)})
+        new["metadata"] = {**base["metadata"], **clone(want["metadata"])}
         if "status" in base:
             new["status"] = base["status"]
         self.store[want["kind"], want["metadata"]["name"]] = new
@@ -255,7 +261,7 @@ class World:
 
     def tick(self, seconds=1):
         """Every controller has a turn, and time passes."""
-        self._late_pods = copy.deepcopy(self.of("Pod"))
+        self._late_pods = clone(self.of("Pod"))
         self.seconds += seconds
         for part in (self._kubelet, self._jobs, self._deployments, self._orphans, self._scheduler):
             part()
@@ -297,7 +303,7 @@ class World:
 
     def _make_pod(self, parent):
         name = f"{parent['metadata']['name']}-{next(self._ids)}"
-        template = copy.deepcopy(parent["spec"]["template"])
+        template = clone(parent["spec"]["template"])
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -391,7 +397,7 @@ class World:
         """Operator and controllers by turns until neither changes anything, time-driven steps included."""
         quiet = 0
         for _ in range(limit):
-            before = (copy.deepcopy(self.store), self.status)
+            before = (clone(self.store), self.status)
             plan = self.operate()
             wait = plan.requeue_after
             if (self.store, self.status) == before and wait != 0:

@@ -51,14 +51,18 @@ def cleaned(live: Object, want: Object) -> Object | None:
 
     Server-side apply cannot remove another manager's entry, so the runtime has to replace the object.
     """
-    clean, found = copy.deepcopy(live), False
     wanted = {(c["name"], e["name"]) for c in _containers(want) for e in c.get("env", ())}
+
+    def foreign(container: Object, entry: Object) -> bool:
+        return entry["name"] in COUPLED_ENV and (container["name"], entry["name"]) not in wanted
+
+    if not any(foreign(c, e) for c in _containers(live) for e in c.get("env") or ()):
+        return None  # nearly always, and asked of every child in every pass: nothing is copied
+    clean = copy.deepcopy(live)
     for container in _containers(clean):
-        env = container.get("env") or []
-        kept = [e for e in env if e["name"] not in COUPLED_ENV or (container["name"], e["name"]) in wanted]
-        if len(kept) != len(env):
-            container["env"], found = kept, True
-    return clean if found else None
+        if env := container.get("env"):
+            container["env"] = [entry for entry in env if not foreign(container, entry)]
+    return clean
 
 
 def _containers(obj: Object) -> list[Object]:
