@@ -71,6 +71,8 @@ def until(what, check, timeout=60.0, every=0.05):
 class ControlPlane:
     """Use as a context manager. `kubeconfig` is an administrator's."""
 
+    controller_manager_flags = ()  # besides those below
+
     def __init__(self):
         self.bin = binaries()
         sweep()
@@ -83,17 +85,14 @@ class ControlPlane:
     def __enter__(self):
         try:
             self._certificates()
-            etcd, peer = f"http://127.0.0.1:{self._etcd}", f"http://127.0.0.1:{self._peer}"
-            self._start(
-                "etcd", "--data-dir", self.dir / "etcd", "--unsafe-no-fsync", "--log-level", "error",
-                "--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
-            )  # fmt: skip
+            self.start_etcd()
             self.start_api()
             self._start(
                 "kube-controller-manager", "--kubeconfig", self.dir / "controller-manager.conf",
                 "--service-account-private-key-file", self.dir / "pki/sa.key", "--root-ca-file",
                 self.dir / "pki/ca.crt", "--use-service-account-credentials", "--leader-elect=false",
                 "--secure-port", "0", "--allocate-node-cidrs=false", "--kube-api-qps", "200", "--kube-api-burst", "400",
+                *self.controller_manager_flags,
             )  # fmt: skip
             self.kubectl("apply", "--server-side", "-f", CRD)
             # 429 "storage is (re)initializing" for a moment after that
@@ -107,6 +106,17 @@ class ControlPlane:
         for name in reversed([*self._processes]):
             self._stop(name)
         self._scratch.cleanup()
+
+    def start_etcd(self):
+        etcd, peer = f"http://127.0.0.1:{self._etcd}", f"http://127.0.0.1:{self._peer}"
+        self._start(
+            "etcd", "--data-dir", self.dir / "etcd", "--unsafe-no-fsync", "--log-level", "error",
+            "--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
+        )  # fmt: skip
+
+    def kill_etcd(self):
+        """SIGKILL; what it has stored stays."""
+        self._stop("etcd")
 
     def start_api(self):
         pki = self.dir / "pki"
