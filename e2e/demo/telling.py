@@ -162,6 +162,8 @@ class Telling(abc.ABC):
         def state() -> str:
             status = last.get("status") or {}
             message = condition(status, "Progressing").get("message") or condition(status, "Ready").get("message", "")
+            if status.get("phase") == "Gating":
+                message = self._gate_says(status) or message
             return f"{status.get('phase', 'no status yet')}: {message}".rstrip(": ")
 
         obj = self.tell.wait(what, look, state, timeout)
@@ -169,6 +171,12 @@ class Telling(abc.ABC):
         self.outcome.statuses[key] = obj["status"]
         pods = self.kube.items("pods", self.engines)
         self.outcome.serving[key] = {p["metadata"]["uid"] for p in pods if is_ready(p)}
+
+    def _gate_says(self, status: Object) -> str:
+        """The newest line of the gate's log, once there is one."""
+        with contextlib.suppress(KubectlError):  # its pod may not be there yet
+            return self.kube.run("logs", f"job/{status['gate']['job']}", "--tail=1").strip()[:160]
+        return ""
 
     def show_pairs(self) -> None:
         """What each engine was told."""
