@@ -97,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
     except OSError as fault:
         return _refuse(f"--report or --termination-log: {fault}")
     _tell(summary, settings, as_json=options.json)
+    if log is not None and not options.json:
+        _repeat(settings.report / artifacts.REPORT)
     return 0 if summary.reason == one_gate.SELF_TESTED else summary.verdict.exit_code
 
 
@@ -115,6 +117,12 @@ def _tell(summary: Summary, settings: Settings, *, as_json: bool) -> None:
     print(f"{settings.report / artifacts.REPORT}  {summary.fingerprint}")
     if settings.self_test and (settings.report / artifacts.REPORT).exists():
         _table(settings.report / artifacts.REPORT)
+
+
+def _repeat(report: Path) -> None:
+    """The whole report as one line: of a pod nothing but its log outlives it, and the operator keeps that."""
+    if report.exists():
+        print(json.dumps(json.loads(report.read_text()), separators=(",", ":")))
 
 
 def _table(report: Path) -> None:

@@ -87,12 +87,12 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     asked("--shared-prefix", default="0", metavar="N", help="tokens of a prefix that all requests share (default: 0)")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Plan, then print, write and draw; the exit code."""
+def run(options: argparse.Namespace, program: str = "island-engine") -> int:
+    """Plan, then print, write and draw; the exit code. `program` is who refuses."""
     try:
         return _run(options)
     except PlanError as refused:
-        print(f"island-engine: {refused}", file=sys.stderr)
+        print(f"{program}: {refused}", file=sys.stderr)
         return 2
 
 

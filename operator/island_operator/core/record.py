@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 192 * 1024  # of log in one ConfigMap; the API server takes 1 MiB, etcd 1.5 MiB
 LONGEST_LINE = 8192  # characters
+LONGEST_REPORT = 128 * 1024  # of a line of JSON: the gate's whole report is one, of 15 to 40 KB
 
 
 def noted(state: State, here: Pass) -> State:
@@ -67,7 +68,8 @@ def with_log(manifest: Object, log: str) -> Object:
     texts: dict[str, list[str]] = {"report.jsonl": [], "log.txt": []}
     room = MOST_BYTES
     for line in reversed(log.splitlines()):
-        clean = escaped(line, LONGEST_LINE)
+        whole = line.startswith("{") and len(line) <= LONGEST_REPORT
+        clean = escaped(line, LONGEST_REPORT if whole else LONGEST_LINE)
         room -= len(clean.encode()) + 1
         if room < 0:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -113,3 +113,20 @@ def test_json_is_the_summary(
     capsys.readouterr()
     cli.run(options("--json", "--report", str(gate.report_dir), "--", "--model-path", "/m"))
     assert parse_termination(json.dumps(json.loads(capsys.readouterr().out))) == summary
+
+
+def test_in_a_pod_the_log_ends_with_the_whole_report_as_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = Summary(Verdict.PASS, "Equal", "all equal")
+    body = {"schema": summary.schema, "classes": [1, 2]}
+
+    def execute(settings: Any) -> Summary:
+        settings.report.mkdir()
+        (settings.report / "report.json").write_text(json.dumps(body, indent=1))
+        return summary
+
+    monkeypatch.setattr(one_gate, "execute", execute)
+    engine = ("--", "--model-path", "/m")
+    assert cli.run(options("--report", str(tmp_path / "a"), "--termination-log", str(tmp_path / "t"), *engine)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == '{"schema":"radix-islands.dev/gate/v1","classes":[1,2]}'

@@ -6,7 +6,7 @@ import pytest
 from support.world import World, termination
 
 from island_operator.api.status import Gate
-from island_operator.core.record import LONGEST_LINE, MOST_BYTES, with_log
+from island_operator.core.record import LONGEST_LINE, LONGEST_REPORT, MOST_BYTES, with_log
 
 MANIFEST = {"kind": "ConfigMap", "metadata": {"name": "x-gate-1"}, "data": {"verdict.json": "{}\n"}}
 
@@ -88,6 +88,16 @@ def test_a_log_without_end_is_cut_to_its_last_lines(log):
     data = with_log(MANIFEST, log)["data"]
     assert sum(len(text.encode()) for text in data.values()) <= MOST_BYTES + 100
     assert all(len(line) <= LONGEST_LINE for line in data["log.txt"].splitlines())
+
+
+def test_a_report_of_one_line_is_kept_whole_up_to_its_bound():
+    whole = json.dumps({"schema": "radix-islands.dev/gate/v1", "classes": ["x" * 90] * 400}, separators=(",", ":"))
+    assert len(whole) > LONGEST_LINE * 4
+    assert with_log(MANIFEST, f"gate 1 s\n{whole}\n")["data"]["report.jsonl"] == whole + "\n"
+    longer = json.dumps({"a": "x" * LONGEST_REPORT})
+    data = with_log(MANIFEST, f"gate 1 s\n{longer}\n")["data"]
+    assert "report.jsonl" not in data
+    assert data["log.txt"].startswith("gate 1 s\n")
 
 
 def test_what_does_not_print_is_escaped():

@@ -33,8 +33,8 @@ VERBS = {
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their flags."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """All commands and their flags; those of `plan`, which are the planner's, only where that is the command."""
     top = argparse.ArgumentParser(
         prog="kubectl island",
         description="See and steer InferenceServices of radix-islands.dev.",
@@ -50,6 +50,15 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("-w", "--watch", action="store_true", help="live, until Ctrl-C")
 
     _named(_command(commands, "history", "revisions and verbs, and what became of them", "history gemma"))
+
+    if command == "plan":
+        from island_operator.cli.kubectl import plan
+
+        _where(plan.add_parser(commands))
+    else:
+        commands.add_parser(
+            "plan", help="the pair for a model or an InferenceService, and what it runs", add_help=False
+        )
 
     diff = _command(
         commands,
@@ -70,12 +79,12 @@ def parser() -> argparse.ArgumentParser:
     gate.add_argument("-o", "--output", metavar="FILE", help="with --logs or --report: into that file")
 
     for verb, does in VERBS.items():
-        command = _command(commands, verb, does, f"{verb} gemma")
-        _named(command)
-        command.add_argument(
+        said = _command(commands, verb, does, f"{verb} gemma")
+        _named(said)
+        said.add_argument(
             "--timeout", type=_seconds, default=30, metavar="SECONDS", help="wait so long for the operator (default 30)"
         )
-        command.set_defaults(verb=verb)
+        said.set_defaults(verb=verb)
 
     _command(commands, "doctor", "what has to be there: each line OK, or what to do; exit code 1 if not", "doctor")
     return top
@@ -92,13 +101,18 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
-    where = made.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", metavar="NAME", help="default: the context's, else default")
-    where.add_argument("-A", "--all-namespaces", action="store_true", help="look in all of them")
+    _where(made)
     made.add_argument("--json", action="store_true", help="for programs")
     return made
+
+
+def _where(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("cluster")
+    group.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
+    group.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("-n", "--namespace", metavar="NAME", help="default: the context's, else default")
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="look in all of them")
 
 
 def _named(command: argparse.ArgumentParser) -> None:
@@ -126,8 +140,9 @@ def _conflict(args: argparse.Namespace) -> str | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 not so (a verb refused, revisions differ, doctor found something), 2 bad input."""
-    top = parser()
-    args = top.parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    top = parser(given[0] if given else None)
+    args = top.parse_args(given)
     if args.version:
         from importlib.metadata import version
 
@@ -138,6 +153,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if wrong := _conflict(args):
         return _say(wrong)
+    if args.command == "plan" and args.name is None:
+        from island_engine.planner import cli as planner
+
+        return planner.run(args, top.prog)
     try:
         return asyncio.run(_run(args))
     except KeyboardInterrupt:
@@ -175,6 +194,10 @@ def _chosen(args: argparse.Namespace) -> Command:
         from island_operator.cli.kubectl import gate
 
         return gate.run
+    if args.command == "plan":
+        from island_operator.cli.kubectl import plan
+
+        return plan.run
     if args.command == "doctor":
         from island_operator.cli.kubectl import doctor
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.text import Text
 
 from island_engine.gate import page
+from island_engine.gate.pictures import VERDICT_COLORS
 from island_engine.gate.report import SCHEMA
 from island_operator.cli.kubectl import tree
 from island_operator.cli.kubectl.access import Refusal
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object, Snapshot
 
 LABEL = 14  # width of the names
+CHARSET = "<meta charset='utf-8'>"
+INERT = "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 EVERY = 1.0  # seconds between two looks at a log that is followed
 
 
@@ -157,21 +160,27 @@ async def _kept(access: Access, snapshot: Snapshot, gate: state.Gate) -> dict[st
 
 
 def as_page(gate: state.Gate, kept: dict[str, str]) -> str:
-    """The gate's own page where its log held the whole report; else verdict and log in a page of ours."""
+    """The gate's own page where its log held the whole report; else verdict and log in one of ours. Both are made of
+    what an image said, so that no browser is to run anything in them.
+    """
     for line in kept.get("report.jsonl", "").splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # another release's, or another's
             report = json.loads(line)
-            if report.get("schema") == SCHEMA and "summary" in report:
-                return page.page(report)
+            if report["schema"] == SCHEMA:
+                return page.page(report).replace(CHARSET, CHARSET + INERT, 1)
+    return _plain_page(gate, kept)
+
+
+def _plain_page(gate: state.Gate, kept: dict[str, str]) -> str:
     facts = json.loads(kept["verdict.json"]) if "verdict.json" in kept else state.dumped(gate)
     rows = "".join(f"<tr><th>{quoted(str(k))}</th><td>{quoted(_told(v))}</td></tr>" for k, v in facts.items())
     log = kept.get("log.txt", "") + kept.get("report.jsonl", "")
-    verdict = str(gate.verdict)
+    verdict, color = str(gate.verdict), VERDICT_COLORS.get(str(gate.verdict), "#59636e")
     return "\n".join(
         [
-            "<!doctype html><html lang='en'><meta charset='utf-8'>",
+            f"<!doctype html><html lang='en'>{CHARSET}{INERT}",
             f"<title>Gate: {quoted(verdict)}</title><style>{page.STYLE} pre{{overflow:auto}}</style>",
-            f"<h1 style='background:{page.COLORS.get(verdict, '#59636e')}'>{quoted(f'{verdict}: {gate.reason}')}</h1>",
+            f"<h1 style='background:{color}'>{quoted(f'{verdict}: {gate.reason}')}</h1>",
             f"<p>{quoted(gate.message or '')}</p>",
             f"<table>{rows}</table>",
             f"<h2>Log</h2><pre>{quoted(log) or 'not kept'}</pre></html>\n",

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from support.world import DIVERGENCE, World
 
+from island_engine.gate.report import SCHEMA, Summary, Verdict
 from island_operator.cli.kubectl import app, diff, gate, history, status, text, tree, verbs, view
 from island_operator.cli.kubectl.access import Access, Refusal
 from island_operator.cli.kubectl.model import plain
@@ -189,6 +191,20 @@ def test_the_page_shows_verdict_and_log_and_trusts_neither(failed):
     assert "not kept" in gate.as_page(found, {})
 
 
+def test_the_gates_own_page_is_shown_where_its_log_held_the_report(failed):
+    summary = asdict(Summary(Verdict.FAIL, "FirstDivergence", "<script>differs</script>", seconds=61.0))
+    times = {"started": failed.now, "seconds": 61.0, "arms": {}, "pools": {}, "classes": [], "counters": {}}
+    report = {
+        "schema": SCHEMA, "summary": summary, "self_test": False, "profile": "<script>", "seed": "<script>",
+        "strict": False, "batch_invariant": True, "mutations": [], "facts": {}, "classes": [], "arms": [], "times": times,
+    }  # fmt: skip
+    page = gate.as_page(gate.newest(failed.parent), {"report.jsonl": json.dumps({"a": 1}) + "\n" + json.dumps(report)})
+    assert "Islands change an answer" in page
+    assert page.index("default-src 'none'") < page.index("<title>"), "nothing in it runs"
+    broken = json.dumps({"schema": SCHEMA, "summary": {}})
+    assert "<h2>Log</h2>" in gate.as_page(gate.newest(failed.parent), {"report.jsonl": broken})
+
+
 def test_what_was_never_gated_has_no_gate():
     assert gate.newest(World().settle().parent) is None
 
@@ -274,17 +290,17 @@ def test_what_is_printed_again_is_what_has_changed_but_for_the_clock(canary):
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
-COMMANDS = ["status", "history", "diff", "gate", "doctor", *app.VERBS]
+COMMANDS = ["status", "history", "plan", "diff", "gate", "doctor", *app.VERBS]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example_that_it_takes(command, capsys):
     with pytest.raises(SystemExit) as done:
-        app.parser().parse_args([command, "--help"])
+        app.parser(command).parse_args([command, "--help"])
     assert done.value.code == 0
     helped = capsys.readouterr().out
     example = helped.strip().splitlines()[-1].removeprefix("  kubectl island ")
-    assert app.parser().parse_args(example.split()).command == command
+    assert app.parser(command).parse_args(example.split()).command == command
 
 
 def test_the_verbs_are_those_of_the_operator():

@@ -1,0 +1,94 @@
+"""`kubectl island plan`: `island-engine plan` where kubectl is; with a NAME, from the values of its spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from island_engine import sizing
+from island_engine.planner import PlanError, cli, of_spec, render
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from island_engine.planner import Plan
+    from island_engine.planner.plan import Side
+    from island_operator.cli.kubectl.access import Access
+
+EXAMPLE = """examples:
+  kubectl island plan gemma --isl 16384 --osl 8192       from the spec of an InferenceService
+  kubectl island plan --model ~/models/gemma-4-26B-A4B-it --kv-dtype fp8_e4m3 --kv-bytes 37e9 --isl 16384 --osl 8192
+"""
+OWN = ("model", "geometry", "kv_bytes", "running", "chunked_prefill_size", "page_size", "ratio", "check", "plot")
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The planner's flags, and the name of an InferenceService that stands for most of them."""
+    cli.add_parser(commands)
+    parser = commands.choices["plan"]
+    parser.epilog = EXAMPLE
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="of an InferenceService: its spec says all but the workload"
+    )
+    return parser
+
+
+async def run(args: argparse.Namespace, access: Access) -> int:
+    """Exit code 0; Refusal names the flag or the field."""
+    from island_operator.cli.kubectl.access import Refusal
+    from island_operator.cli.kubectl.text import console, show, show_json
+
+    if given := [name for name in OWN if getattr(args, name) is not None]:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise Refusal(f"{flag} does not go with a NAME, whose spec says it: drop the one or the other")
+    spec = (await access.parent(args.name))["spec"]
+    try:
+        plan = of_spec(spec, args.name, cli.read_workload(args))
+        said = render.as_json(plan)
+    except PlanError as refused:
+        raise Refusal(str(refused)) from refused
+    now = list(halves(plan, spec))
+    if args.json is None:
+        render.show(plan, console(), name=args.name)
+        if now:
+            show(["", "As it is now:", *map(_in_words, now)])
+        return 0
+    said["spec"] = [{"half": h.name, "running": round(h.side.running, 1), "binds": h.side.binds} for h in now]
+    if args.json == "-":
+        show_json(said)
+        return 0
+    try:
+        _write(Path(args.json), said)
+    except OSError as error:
+        raise Refusal(f"--json {args.json} cannot be written: {error.strerror}") from error
+    return 0
+
+
+def _write(file: Path, said: dict[str, Any]) -> None:
+    file.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+
+
+class Now(NamedTuple):
+    """A half of the spec, and what it runs."""
+
+    name: str
+    side: Side
+
+
+def halves(plan: Plan, spec: dict[str, Any]) -> Iterator[Now]:
+    """What the spec's own pair runs; nothing where it is derived, which is the plan itself, or unified."""
+    partition = spec.get("partition") or {}
+    for name in ("islands", "stock"):
+        if said := partition.get(name):
+            half = sizing.Half(said["swaFullTokensRatio"], said["maxTotalTokens"])
+            yield Now(name, plan.side(half, islands=name == "islands"))
+
+
+def _in_words(now: Now) -> str:
+    half, side = now.side.half, now.side
+    pools = f"ratio {half.ratio}, {half.max_total_tokens:,} tokens"
+    return (
+        f"  spec.partition.{now.name}: {pools} run {side.running:,.0f} at once, limited by {render.BINDS[side.binds]}"
+    )
