@@ -131,6 +131,8 @@ def _request(axes: Any, plan: Plan, work: Workload) -> None:
     axes.axvspan(0, work.isl, color=GRID, alpha=0.35, linewidth=0)
     for middle, text in ((work.isl / 2, "prefill"), (work.isl + work.osl / 2, "decode")):
         axes.text(middle, cost.window * 0.6, text, ha="center", color=QUIET, fontsize=9.5)
+    in_flight = min(serving.chunk, work.isl)
+    axes.text(0.02 * longest, in_flight * 0.93, "a chunk in flight", color=QUIET, fontsize=9.5, va="top")
     axes.set_yscale("log")
     _frame(axes, "SWA tokens that one request holds", "tokens committed", None)
     axes.set_xlim(0, longest * 1.36)

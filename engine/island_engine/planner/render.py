@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from island_engine.planner.check import Row
     from island_engine.planner.plan import Plan, Side
 
-SHOWN = (0.05, 0.1, 0.17, 0.32, 0.8)  # ratios of the capacity line; 0.8 is SGLang's default
+DEFAULT = 0.8  # of --swa-full-tokens-ratio
+SHOWN = (0.05, 0.1, 0.17, 0.32, DEFAULT)  # ratios of the capacity line
 BINDS = {"full": "full pool", "swa": "SWA pool", "cap": "requests at once"}
 
 
@@ -139,6 +140,7 @@ def _table(plan: Plan, ratio: float | None) -> Table:
         table.add_column(name, justify="left" if name in {"islands", "limited by"} else "right")
     sides = [("on", plan.on, "bold"), ("off", plan.off, "bold")]
     sides += [("off, on the lean half", plan.side(plan.on.half, islands=False), "dim")]
+    sides += [("off, SGLang's default", plan.at(DEFAULT, islands=False), "dim")]
     if ratio is not None:
         sides += [(f"{switch}, --ratio", plan.at(ratio, islands=switch == "on"), "") for switch in ("on", "off")]
     for name, side, style in sides:

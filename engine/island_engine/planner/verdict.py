@@ -9,6 +9,7 @@ from island_engine import SGLANG_VERSION
 
 if TYPE_CHECKING:
     from island_engine.planner.plan import Plan
+    from island_engine.planner.workload import Workload
 
 Kind = Literal["no pool", "no workload", "little", "random", "sessions"]
 # Output tokens/s of islands over stock, each at its best ratio with the same bytes, per cent: least and most of the
@@ -16,17 +17,17 @@ Kind = Literal["no pool", "no workload", "little", "random", "sessions"]
 MEASURED: dict[Kind, tuple[int, int]] = {"little": (-1, 0), "random": (3, 7), "sessions": (19, 37)}
 
 
+_LITTLE = "islands bring little here"
+SMALL_POOL, SMALL_RUNNING = 0.10, 0.05  # gains below which islands bring little, of full pool and of requests at once
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """`measured`: see MEASURED."""
+    """`measured`: see MEASURED; None where nothing like it was measured."""
 
     kind: Kind
     text: str
-
-    @property
-    def measured(self) -> tuple[int, int] | None:
-        """Least and most gain, per cent."""
-        return MEASURED.get(self.kind)
+    measured: tuple[int, int] | None = None
 
 
 def judge(plan: Plan) -> Verdict:
@@ -41,32 +42,44 @@ def judge(plan: Plan) -> Verdict:
         return Verdict(
             "no workload", "Give --isl and --osl, or --requests FILE, to see which pool binds and if islands pay."
         )
-    on, off = plan.on, plan.off
-    pool = on.half.max_total_tokens / off.half.max_total_tokens - 1
-    if plan.workload.reuse > 0:
-        needed = plan.workload.shared + plan.most * plan.workload.own
-        if needed <= off.half.max_total_tokens:
-            text = f"All {plan.most} transcripts stay cached with the switch off too: islands bring little here"
-            return Verdict("little", f"{text}{_measured('little')}.")
-        kept = [min(1.0, side.half.max_total_tokens / needed) for side in (on, off)]
-        return Verdict(
-            "sessions",
-            f"Prompts are reused and the full pool is the limit: it keeps {kept[0]:.0%} of {plan.most} transcripts "
-            f"with islands, {kept[1]:.0%} without; this is where islands pay{_measured('sessions')}.",
-        )
-    if off.binds == "cap":
+    return _sessions(plan, plan.workload) if plan.workload.reuse > 0 else _independent(plan)
+
+
+def _sessions(plan: Plan, work: Workload) -> Verdict:
+    """What islands save in SWA becomes full pool, that is transcripts that stay cached."""
+    on, off = plan.on.half.max_total_tokens, plan.off.half.max_total_tokens
+    needed = work.shared + plan.most * work.own
+    if needed <= off:
+        return _measured("little", f"All {plan.most} transcripts stay cached with the switch off too: {_LITTLE}")
+    if on / off - 1 < SMALL_POOL:
         return Verdict(
             "little",
-            f"All {plan.most} requests run with the switch off too: islands bring little here{_measured('little')}; "
-            f"what they free is {pool:.0%} more full pool.",
+            "Prompts are reused and the full pool is the limit, but the SWA pool is small beside it with the switch "
+            f"off too: islands make the full pool {on / off - 1:.0%} larger, which is little.",
         )
-    return Verdict(
-        "random",
-        f"Independent prompts: islands run {on.running / off.running - 1:.0%} more requests at once, and throughput "
-        f"gains less than that, because larger batches take longer{_measured('random')}.",
+    kept = [min(1.0, pool / needed) for pool in (on, off)]
+    return _measured(
+        "sessions",
+        f"Prompts are reused and the full pool is the limit: it keeps {kept[0]:.0%} of {plan.most} transcripts with "
+        f"islands, {kept[1]:.0%} without; this is where islands pay",
     )
 
 
-def _measured(kind: Kind) -> str:
+def _independent(plan: Plan) -> Verdict:
+    """What islands save becomes requests at once, and a larger batch takes longer."""
+    on, off = plan.on, plan.off
+    if off.binds == "cap":
+        return _measured("little", f"All {plan.most} requests run with the switch off too: {_LITTLE}")
+    more = on.running / off.running - 1
+    if more < SMALL_RUNNING:
+        return Verdict("little", f"Independent prompts: islands run {more:.0%} more requests at once, which is little.")
+    return _measured(
+        "random",
+        f"Independent prompts: islands run {more:.0%} more requests at once, and throughput gains less than that, "
+        "because larger batches take longer",
+    )
+
+
+def _measured(kind: Kind, text: str) -> Verdict:
     low, high = MEASURED[kind]
-    return f" (measured: {low:+d} to {high:+d} % tokens/s)"
+    return Verdict(kind, f"{text} (measured: {low:+d} to {high:+d} % tokens/s).", (low, high))

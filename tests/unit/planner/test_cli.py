@@ -151,6 +151,14 @@ def test_the_verdict_says_when_islands_bring_little(run, kind):
     assert run("--geometry", SEED, *VERDICTS[kind])[0] == 0
 
 
+def test_a_short_window_leaves_little_to_save(run):
+    gpt = ("--model", EXAMPLES / "gpt-oss-20b", "--kv-bytes", "24GiB", "--isl", 20000, "--osl", 1200, "--running", 256)
+    for more in ((), ("--prefix-reuse", 0.8, "--concurrency", 200)):
+        verdict = json.loads(run(*gpt, *more, "--json")[1])["verdict"]
+        assert (verdict["kind"], verdict["measured_percent"]) == ("little", None)
+        assert "which is little" in verdict["text"]
+
+
 def test_a_model_without_a_pool_for_its_windows_is_told_so(run, tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"})
