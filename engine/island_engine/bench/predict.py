@@ -1,7 +1,6 @@
-"""Which SWA ratio an arm should want for a workload: the planner's formulas (design: The island engine, Planner). Pure.
+"""Which SWA ratio an arm should want for a workload, by the planner's formulas (island_engine.planner.capacity). Pure.
 
-F bytes of full and draft KV a token, S of SWA KV, B byte budget, h SWA tokens that a decoding request pins at its
-worst, L full-pool tokens that it occupies, C = cp + w + p the chunk in flight, N requests at a time.
+Sessions get a little more than they need (sizing.MARGIN): a mistake to the left costs them half their throughput.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from island_engine import sizing
 from island_engine.bench.sim.clients import Independent, Sessions
+from island_engine.planner.capacity import Demand, crossing
+from island_engine.planner.workload import Workload
 
 if TYPE_CHECKING:
     from island_engine.bench.sim.setting import Setting
-
-CLIP = 4_096  # output tokens that SGLang's admission reserves of a running request at most
-# A mistake to the left costs an agentic workload half its throughput, so aim a little to the right (sizing.MARGIN).
 
 
 @dataclass(frozen=True)
@@ -52,26 +50,16 @@ def decoded(workload: Independent | Sessions) -> float:
 
 def length(workload: Independent) -> float:
     """L: the mean input, what was decoded so far, and what admission reserves of the rest."""
-    so_far = decoded(workload)
-    return (1 + workload.floor) * workload.longest_input / 2 + so_far + min(CLIP, so_far)
+    return Workload((1 + workload.floor) * workload.longest_input / 2, 0, decoded(workload)).length
 
 
 def predict(setting: Setting, budget: int) -> Prediction:
     """The ratio of one arm and workload; `setting.ratio` and `setting.tokens` are not looked at."""
     geometry, workload = setting.engine.roofline.geometry, setting.workload
-    flat, swa = geometry.full_bytes + geometry.draft_bytes, geometry.swa_bytes
     pinned, chunk = hold(setting), setting.chunk + geometry.window + setting.page
     most = min(workload.concurrency, setting.running)
+    least = min(1.0, sizing.leanest(geometry, (most - 1) * pinned + chunk, budget))
     if isinstance(workload, Sessions):
-        return _concurrency(budget, flat, swa, (most - 1) * pinned + chunk, most, sizing.MARGIN)
-    occupied = length(workload)
-    both = (budget - chunk * swa) / (flat * occupied + swa * pinned)
-    if both > most:
-        return _concurrency(budget, flat, swa, (most - 1) * pinned + chunk, most, 1.0)
-    return Prediction((budget * pinned / occupied + chunk * flat) / (budget - chunk * swa), "pools", both)
-
-
-def _concurrency(budget: int, flat: int, swa: int, need: int, running: int, margin: float) -> Prediction:
-    """The leanest ratio whose SWA pool holds `need` tokens."""
-    room = budget - need * swa
-    return Prediction(min(1.0, margin * need * flat / room) if room > 0 else 1.0, "concurrency", running)
+        return Prediction(min(1.0, sizing.MARGIN * least), "concurrency", most)
+    ratio, both = crossing(Demand(pinned, chunk, length(workload)), geometry, budget)
+    return Prediction(ratio, "pools", both) if both <= most else Prediction(least, "concurrency", most)
