@@ -16,6 +16,7 @@ Rule = dict[str, Any]
 RATIO = "^(0[.][0-9]{0,3}[1-9]|1)$"  # one spelling per value, so that the text can be hashed
 SHARE = "^(0|1|0[.][0-9]{1,4})$"  # of a whole
 FACTOR = "^[0-9]{1,4}([.][0-9]{1,4})?$"
+SLACK = "1.05"  # over the budget that is let in
 SCALE = 10_000  # a ratio has at most four decimals
 MOST_TOKENS = 1_000_000_000
 LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # what a Service's name must be, RFC 1035
@@ -161,7 +162,38 @@ DERIVED = [
         ),
     ),
 ]
-SPEC = [floor("islands"), floor("stock"), *DERIVED]
+
+
+def within_budget(half: str) -> Rule:
+    """Both pools of one half against the bytes that there are, where geometry says what a token costs. What people
+    write down is rounded (the seed's own 740,000 tokens are 0.3 % too many): only what the engine would die of counts.
+    """
+    own, geometry = f"self.partition.{half}", "self.geometry"
+    had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
+    flat = f"double({geometry}.fullBytesPerToken + {geometry}.draftBytesPerToken)"
+    cost = f"({flat} + double({own}.swaFullTokensRatio) * double({geometry}.swaBytesPerToken))"  # of a token
+    total, budget = f"double({own}.maxTotalTokens) * {cost}", f"double({geometry}.kvBudgetBytes)"
+    passes = (
+        f"!has(self.partition) || !has({own})",
+        f"!{_BYTES}",
+        f"!{own}.swaFullTokensRatio.matches('{RATIO}')",
+        f"(oldSelf.hasValue() && {had} && {_unchanged(f'partition.{half}', 'geometry')})",
+        f"{total} <= {budget} * {SLACK}",
+    )
+    return rule(
+        " || ".join(passes),
+        f"partition.{half}.maxTotalTokens: its pools take more than geometry.kvBudgetBytes, use fewer tokens",
+        optionalOldSelf=True,
+        fieldPath=".partition",
+        messageExpression=(
+            f"'partition.{half}.maxTotalTokens %d: its pools take %d bytes, more than geometry.kvBudgetBytes %d: use "
+            f"maxTotalTokens %d at this swaFullTokensRatio'.format([{own}.maxTotalTokens, int({total}), {geometry}.kvBudgetBytes, "
+            f"int({budget} / {cost})])"
+        ),
+    )
+
+
+SPEC = [floor("islands"), floor("stock"), *DERIVED, within_budget("islands"), within_budget("stock")]
 
 # --- Parts of it ------------------------------------------------------------------------------------------------------
 

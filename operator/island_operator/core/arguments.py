@@ -1,6 +1,6 @@
 """Flags in spec.engine.args that islands do not go with: said in the status before a gate boots, and only while islands
 are on: the stock half takes them all. The engine has the same table, with reasons (docs/engine.md), and the last
-word: it also knows abbreviations and what SGLang makes of a flag.
+word: it also knows what SGLang makes of a flag.
 """
 
 from __future__ import annotations
@@ -51,7 +51,25 @@ def refused(arguments: Sequence[str]) -> str | None:
     for item, following in pairwise([*arguments, ""]):
         flag = item.split(" ", 1)[0].split("=", 1)[0]
         value = item[len(flag) + 1 :] or following
-        broken, use = REFUSED.get(ALIASES.get(flag, flag), (None, ""))
-        if broken and broken(value):
-            return f"spec.engine.args: {flag} does not go with islands: {use}, or set spec.islands.enabled to false"
+        for full in _meant(flag):
+            broken, use = REFUSED[ALIASES.get(full, full)]
+            if broken(value):
+                said = flag if full == flag else f"{flag} (short for {full})"
+                return f"spec.engine.args: {said} does not go with islands: {use}, or set spec.islands.enabled to false"
     return None
+
+
+def ungateable(arguments: Sequence[str]) -> str | None:
+    """A flag with which no gate ever says PASS, as a sentence: it would be PacedEngine at every attempt."""
+    if any(item.split(" ", 1)[0].split("=", 1)[0] == "--pace" for item in arguments):
+        return "spec.engine.args: --pace serves dummies, which no gate can compare: set spec.gate.enabled to false"
+    return None
+
+
+def _meant(flag: str) -> list[str]:
+    """The flags of the table that it is, or abbreviates as argparse lets it. No flag of SGLang 0.5.23 begins one of
+    them, so that a beginning of one is short for it, or for several, and then no engine boots with it either.
+    """
+    if flag in REFUSED or flag in ALIASES:
+        return [flag]
+    return [full for full in (*REFUSED, *ALIASES) if len(flag) > len("--") and full.startswith(flag)]

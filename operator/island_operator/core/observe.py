@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ NO_GATEWAY_API = (
     "spec.gatewayRef needs the Gateway API, which this cluster does not serve: install its standard CRDs "
     "(gateway.networking.k8s.io/v1), or remove spec.gatewayRef; until then requests are weighted by pods"
 )
+_NODES = re.compile(r"(\d+)/(\d+) nodes are available: (.*?)(?:\. |$)")
 _START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 
 
@@ -271,11 +273,13 @@ def _limits(pod: Object) -> dict[str, int]:
 
 
 def _shortage(pod: Object, resource: str, told: str, snapshot: Snapshot) -> str:
-    """What it asks for, what the nodes have left in the scheduler's words, and what its own siblings hold of it."""
+    """What it asks for, how many nodes have it and what keeps the others, and what its own siblings hold of it."""
     held: Counter[str] = Counter()
     for other in snapshot.of("Pod"):
         if placed(other) and not ended(other):
             held[str(other["spec"]["nodeName"])] += _limits(other).get(resource, 0)
     ours = ", ".join(f"{count} on node {node}" for node, count in sorted(held.items())[:8] if count)
-    asks = f"pod {pod['metadata']['name']} asks for {_limits(pod)[resource]} {resource}: {told}"
+    nodes = _NODES.match(told)  # of the scheduler's text, what follows is about preemption
+    free = f"{nodes[1]} of {nodes[2]} nodes have free ({nodes[3]})" if nodes else f"no node has free ({told})"
+    asks = f"pod {pod['metadata']['name']} asks for {_limits(pod)[resource]} {resource}, which {free}"
     return f"{asks}; this InferenceService holds {ours or 'none'}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 WIDE = {"swaFullTokensRatio": "1", "maxTotalTokens": 1_000_000_000}  # above every floor that one edit can ask for
-ROOMY = {"partition": {"islands": WIDE, "stock": WIDE}}
+ROOMY = {"partition": {"islands": WIDE, "stock": WIDE}, "geometry/kvBudgetBytes": 10**15, "gatewayRef": {"name": "g"}}
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SHAPES = [  # window, page, chunk, running
     (1024, 64, 16_384, 48),
@@ -109,7 +109,8 @@ def test_at_the_edge_of_every_field(control_plane: ControlPlane) -> None:
     for obj in let_in.values():
         readable(obj)
     refused = {(path, value) for name, path, value, legal in tried if legal and name not in let_in}
-    # A rule refuses these, not a bound: no source, a pool of one token, one half, halves of one unified pool.
+    # A rule refuses these, not a bound: no source, a pool of one token, one half, halves of one unified pool, pools
+    # that the bytes do not hold.
     assert refused == {
         ("model/source/pvc", None),
         ("partition/islands/maxTotalTokens", 1),
@@ -117,6 +118,8 @@ def test_at_the_edge_of_every_field(control_plane: ControlPlane) -> None:
         ("partition/islands", None),
         ("partition/stock", None),
         ("partition/mode", "unified"),
+        ("geometry/kvBudgetBytes", 1),
+        *((f"geometry/{name}BytesPerToken", 10**9) for name in ("full", "swa", "draft")),
     }
     assert [edge for edge in tried if not edge[3] and edge[0] in let_in] == []
     assert len(let_in) >= 60
@@ -228,6 +231,7 @@ def test_derived_halves_exist_whenever_they_are_let_in_and_are_legal_themselves(
     assert set(answers(control_plane, explicit)) == legal
 
 
+KNOWN = {"geometry": DERIVED["geometry"]}  # with explicit halves beside it
 SMALL = {"swaFullTokensRatio": "0.05", "maxTotalTokens": 740_000}
 PROPOSAL = re.compile(r'\b(?:use|or) (?:at least )?([a-z]\w+ )?("[0-9.]+"|[0-9]+)')
 REMEDIES: dict[str, tuple[Object, str]] = {  # edits, and where the proposed value goes
@@ -241,6 +245,11 @@ REMEDIES: dict[str, tuple[Object, str]] = {  # edits, and where the proposed val
     "stock, by requests": ({"engine/maxRunningRequests": 102}, "partition/stock/"),
     "budget": (DERIVED | {"geometry/kvBudgetBytes": 1}, "geometry/kvBudgetBytes"),
     "chunk": ({"engine/chunkedPrefillSize": 1000}, "engine/chunkedPrefillSize"),
+    "islands, beyond the bytes": (
+        KNOWN | {"partition/islands/maxTotalTokens": 2_000_000},
+        "partition/islands/",
+    ),
+    "stock, beyond the bytes": (KNOWN | {"partition/stock/maxTotalTokens": 900_000}, "partition/stock/"),
 }
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 HALF = {"swaFullTokensRatio": "0.17", "maxTotalTokens": 980_000}
+QUERY = {"name": "errors", "query": 'sum(rate(x{pod=~"$name-$canary-.*"}[5m]))', "max": "0.05", "min": "-1"}
+PROMETHEUS: Object = {"address": "https://prometheus.monitoring:9090/base", "queries": [QUERY]}
 GOOD: dict[str, Object] = {
     "seed": {},
     "created with islands off": {"islands/enabled": False},
@@ -59,6 +61,10 @@ GOOD: dict[str, Object] = {
     "scaled to zero": {"replicas": 0},
     "one GPU in all": {"rollout": {"mode": "Downtime", "watch": "2h"}},
     "unified": {"partition": {"mode": "unified"}},
+    "pools within the bytes": {"geometry": DERIVED["geometry"]},
+    "a gateway": {"gatewayRef": {"name": "public", "namespace": "gateways", "sectionName": "https",
+                                 "hostnames": ["*.models.example", "models.example"]}},
+    "queries": {"rollout": {"checks": {"prometheus": PROMETHEUS}}},
     "a cap of its own that lowers the floor": {
         "partition/stock": {"swaFullTokensRatio": "0.32", "maxTotalTokens": 376_000, "maxRunningRequests": 47}
     },
@@ -214,6 +220,37 @@ BAD: dict[str, tuple[Object, str]] = {
         {"rollout": {"mode": "BlueGreen"}},
         'spec.rollout.mode: Unsupported value: "BlueGreen": supported values: "Surge", "Replace", "Downtime"',
     ),
+    "islands beyond the bytes": (
+        {"geometry": DERIVED["geometry"], "partition/islands/maxTotalTokens": 2_000_000},
+        "partition.islands.maxTotalTokens 2000000: its pools take 71780000000 bytes, more than geometry.kvBudgetBytes "
+        "37000000000: use maxTotalTokens 1030927 at this swaFullTokensRatio",
+    ),
+    "stock beyond the bytes": (
+        {"geometry": DERIVED["geometry"], "partition/stock/maxTotalTokens": 900_000},
+        "partition.stock.maxTotalTokens 900000: its pools take 45126000000 bytes, more than geometry.kvBudgetBytes "
+        "37000000000: use maxTotalTokens 737933 at this swaFullTokensRatio",
+    ),
+    "a query without a limit": (
+        {"rollout": {"checks": {"prometheus": {**PROMETHEUS, "queries": [{"name": "errors", "query": "x"}]}}}},
+        "rollout.checks.prometheus.queries: errors has neither max nor min, so it checks nothing: give one of them",
+    ),
+    "a query twice": (
+        {"rollout": {"checks": {"prometheus": {**PROMETHEUS, "queries": [QUERY, QUERY]}}}},
+        'duplicate entries for key [name="errors"]',
+    ),
+    "no query": (
+        {"rollout": {"checks": {"prometheus": {**PROMETHEUS, "queries": []}}}},
+        "spec.rollout.checks.prometheus.queries in body should have at least 1 items",
+    ),
+    "an address with a password": (
+        {"rollout": {"checks": {"prometheus": {**PROMETHEUS, "address": "http://me:secret@prometheus"}}}},
+        "spec.rollout.checks.prometheus.address: Invalid value",
+    ),
+    "a gateway without a name": ({"gatewayRef": {"namespace": "x"}}, "spec.gatewayRef.name: Required value"),
+    "a host name that is none": (
+        {"gatewayRef": {"name": "public", "hostnames": ["http://x"]}},
+        "spec.gatewayRef.hostnames[0]: Invalid value",
+    ),
     "falling weights": (
         {"rollout": {"steps": [{"weight": 50}, {"weight": 20}]}},
         "rollout.steps: a weight is smaller than the one before it: let them grow",
@@ -264,7 +301,16 @@ def test_largest_legal_object_is_within_the_cost_of_a_request(control_plane: Con
         {
             "engine/args": [f"--{'x' * 1022}"] * 128,
             "engine/env": [{"name": f"V{i:03}{'x' * 124}", "value": "v" * 4096} for i in range(128)],
-            "rollout": {"steps": [{"weight": i + 1, "pause": "1h1h1h1h1h1h1h1h"} for i in range(20)]},
+            "rollout": {
+                "steps": [{"weight": i + 1, "pause": "1h1h1h1h1h1h1h1h"} for i in range(20)],
+                "checks": {
+                    "prometheus": {
+                        "address": f"https://{'p' * 500}",
+                        "queries": [{"name": f"{'n' * 61}{i:02}", "query": "q" * 2048, "max": "1"} for i in range(16)],
+                    }
+                },
+            },
+            "gatewayRef": {"name": "g" * 253, "hostnames": [f"{'h' * 250}{i:02}" for i in range(16)]},
             "model/source": {"hostPath": "/a" * 512},
         }
     )

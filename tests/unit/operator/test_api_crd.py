@@ -25,9 +25,9 @@ RULES = [
 ]
 STRUCTURAL = {
     "type", "format", "description", "default", "nullable", "enum", "pattern", "required", "properties", "items",
-    "additionalProperties", "minItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
-    "maxItems", "maxProperties", VALIDATIONS, "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type",
-    "x-kubernetes-list-map-keys",
+    "additionalProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
+    "minItems", "maxItems", "maxProperties", VALIDATIONS, "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from support.world import HALF, World
 
 from island_engine import refusals
 from island_operator.api.rules import COUPLED_FLAGS
-from island_operator.core.arguments import REFUSED, UNPROVED_DRAFTS, refused
+from island_operator.core.arguments import ALIASES, REFUSED, UNPROVED_DRAFTS, refused
 
 
 def test_the_flags_are_those_that_the_engine_refuses():
@@ -33,10 +33,23 @@ def test_a_flag_that_islands_refuse_is_named_with_what_to_do(arguments, flag):
     assert told.endswith(", or set spec.islands.enabled to false")
 
 
+@pytest.mark.parametrize("full", [*REFUSED, *ALIASES])
+def test_an_abbreviation_is_told_with_the_whole_flag(full):
+    value = {"--speculative-algorithm": "DFLASH"}.get(full, "2")
+    for end in range(len("--") + 1, len(full)):
+        told = refused([f"{full[:end]}={value}"])
+        assert told is not None
+        assert f"{full[:end]} (short for --" in told
+    assert f"{full[:-1]} (short for {full}) does not go with islands: " in refused([full[:-1], value])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        ["--pp-s", "1"],
+        ["--", "--x"],
+        ["--speculative-algo=NGRAM", "--enable-metrics-for-all-schedulers", "--pp-size-of-mine", "9"],
         ["--pp-size", "1", "--pipeline-parallel-size=1"],
         ["--disaggregation-mode=null", "--decoupled-spec-role", "null"],
         ["--speculative-algorithm", "EAGLE3"],
@@ -46,6 +59,20 @@ def test_a_flag_that_islands_refuse_is_named_with_what_to_do(arguments, flag):
 )
 def test_what_goes_with_islands(arguments):
     assert refused(arguments) is None
+
+
+@pytest.mark.parametrize("pace", ["--pace", "--pace=gemma4-26b-h100", "--pace gemma4-26b-h100"])
+def test_a_paced_engine_is_told_before_a_gate_boots_because_no_retry_would_pass(pace):
+    world = World(engine__args=[pace]).settle()
+    assert world.condition("Ready")["status"] == "True", "the stock half needs no gate"
+    world.edit(islands__enabled=True)
+    world.settle()
+    assert world.jobs_made == []
+    assert world.condition("Ready")["reason"] == "ArgumentRefused"
+    assert world.condition("Ready")["message"].endswith("set spec.gate.enabled to false")
+    world.edit(gate__enabled=False)
+    world.settle()
+    assert world.status["islands"]["enabled"] is True
 
 
 def test_no_gate_boots_for_it_what_serves_stays_and_the_stock_half_takes_it():

@@ -9,6 +9,7 @@ from island_operator.core.observe import trouble
 from island_operator.core.text import escaped, last_line
 
 NOW, ALONE = "2026-01-01T00:10:00Z", Snapshot({})
+NO_GPU = "Insufficient nvidia.com/gpu"
 
 
 def test_all_conditions_stand_from_the_first_write():
@@ -222,14 +223,25 @@ def test_nothing_is_waited_for_that_is_not_there():
     assert ready["message"] == world.condition("Available")["message"] == "scaled to zero: nothing serves"
 
 
-def test_a_shortage_names_what_is_asked_what_the_nodes_say_and_what_the_siblings_hold():
-    short = pod(**unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."))
+@pytest.mark.parametrize(
+    ("scheduler", "free"),
+    [
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu. no new "
+            "claims to deallocate, preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling.",
+            "0 of 3 nodes have free (1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu)",
+        ),
+        ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", f"0 of 2 nodes have free (2 {NO_GPU})"),
+        (f"{NO_GPU}, says another scheduler", f"no node has free ({NO_GPU}, says another scheduler)"),
+    ],
+)
+def test_a_shortage_is_one_sentence_with_what_is_asked_what_the_nodes_have_and_what_the_siblings_hold(scheduler, free):
+    short = pod(**unschedulable(scheduler))
     del short["spec"]["nodeName"]
     siblings = [{**pod(phase=phase), "metadata": {"name": phase}} for phase in ("Running", "Succeeded")]
-    told = "pod p asks for 16 nvidia.com/gpu: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
-    assert trouble(short, NOW, Snapshot({}, (short, *siblings))).message == (
-        f"{told}; this InferenceService holds 16 on node n1"
-    )
+    told = f"pod p asks for 16 nvidia.com/gpu, which {free}"
+    all_of_us = Snapshot({}, (short, *siblings))
+    assert trouble(short, NOW, all_of_us).message == f"{told}; this InferenceService holds 16 on node n1"
     assert trouble(short, NOW, ALONE).message == f"{told}; this InferenceService holds none"
 
 
@@ -254,7 +266,9 @@ def test_row_1_a_blocked_rollout_names_the_numbers_and_the_field_to_change(mode,
         world.tick()
     blocked = world.condition("Progressing")
     assert blocked["reason"] == "InsufficientGPU"
-    assert "asks for 1 nvidia.com/gpu: 0/1 nodes are available" in blocked["message"]
+    assert (
+        "asks for 1 nvidia.com/gpu, which 0 of 1 nodes have free (1 Insufficient nvidia.com/gpu)" in blocked["message"]
+    )
     assert f"this InferenceService holds {f'{gpus} on node node' if gpus else 'none'}" in blocked["message"]
     assert field in blocked["message"]
 
