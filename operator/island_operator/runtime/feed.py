@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("island_operator.feed")
 
 PAUSE = 2.0  # seconds between attempts to list
+FIRST = 20.0  # seconds until the first sweep: no watch tells of what vanished between prime and its own first list
 FOLLOW = 5.0  # seconds between two lists of a kind that is not watched
 
 
@@ -70,8 +71,10 @@ class Feed:
 
     async def resync(self, every: float) -> None:
         """Sweep until cancelled. kopf tells nothing of what vanished between two watches."""
+        wait = min(FIRST, every)
         while True:
-            await asyncio.sleep(every * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, not a secret
+            await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, not a secret
+            wait = every
             try:
                 for key in await self._lists():
                     self._wake(key)

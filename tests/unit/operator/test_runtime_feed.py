@@ -138,3 +138,23 @@ def test_the_sweep_finds_what_vanished_between_two_watches_and_survives_an_outag
             await task
 
     virtually(story())
+
+
+def test_what_vanished_while_the_watches_began_is_found_by_an_early_sweep():
+    async def story():
+        it, cluster, cache, inbox = feed()
+        cluster.put(toy_core.resource())
+        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+        cluster.put({"kind": "Deployment", "metadata": child})
+        await it.prime()
+        cluster.remove("Deployment", "default", "x")  # before kopf has listed anything: it will never hear of it
+        inbox.added.clear()
+        task = asyncio.create_task(it.resync(300))
+        await asyncio.sleep(25)
+        assert inbox.added == [("x", False)]
+        assert cache.snapshot(KEY).children == ()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    virtually(story())
