@@ -18,7 +18,7 @@ def load() -> None:
 
     from island_engine import guards, paced, startup
     from island_engine.platform import activate
-    from island_engine.touchpoints import CONFIG, EXACT, PROCESSES, SCHEDULER
+    from island_engine.touchpoints import CONFIG, EXACT, PROCESSES, SCHEDULER, SPECULATIVE_OVERLAP
 
     try:
         guards.check_version()
@@ -32,11 +32,12 @@ def load() -> None:
     register_radix_cache_backend(startup.BACKENDS["lazy"], lazy_cache)
     if activate() is not None:
         os.environ.setdefault("SGLANG_EXTERNAL_MODEL_PACKAGE", "island_engine.platform.models")  # not all models: 1.5 s
-        from island_engine.platform import attention, exact, gemma4_text, processes
+        from island_engine.platform import attention, exact, gemma4_text, processes, speculation
 
         attention.register()
         HookRegistry.register(EXACT.target, exact.enable, HookType.REPLACE)
         HookRegistry.register(CONFIG.target, gemma4_text.split_shapes, HookType.AFTER)
+        HookRegistry.register(SPECULATIVE_OVERLAP.target, speculation.overlap, HookType.REPLACE)
         HookRegistry.register(PROCESSES.target, processes.fork, HookType.AFTER)
     if paced.PROFILE in os.environ:  # started with --pace
         from island_engine.paced import server

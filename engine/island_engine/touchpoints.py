@@ -1,7 +1,7 @@
 """Every place where this package touches SGLang 0.5.23, as data: what, where it was read, why.
 
 The hooks take their targets from here; tests/integration/engine/test_touchpoints.py fails when one of them has moved.
-Paths are under sglang/srt.
+Paths are under sglang/srt, those of kernels under sglang.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ class Touch:
     @property
     def target(self) -> str:
         """The dotted name, as HookRegistry and pkgutil.resolve_name take it."""
-        return SRT + self.file.removesuffix(".py").replace("/", ".") + "." + self.name
+        return self.module + "." + self.name
+
+    @property
+    def module(self) -> str:
+        """The dotted name of the file."""
+        return ("sglang." if self.file.startswith("kernels/") else SRT) + self.file.removesuffix(".py").replace(
+            "/", "."
+        )
 
 
 _RESULTS = "managers/scheduler_components/batch_result_processor.py"
@@ -73,6 +80,12 @@ EXACT = Touch(
     "--enable-deterministic-inference on a CPU: fixed tiles instead of Triton kernels",
 )
 CONFIG = Touch("HfModelConfigParser.parse", "utils/hf_transformers/config.py", 217, "text-only Gemma 4: both shapes")
+SPECULATIVE_OVERLAP = Touch(
+    "_disable_overlap_schedule_for_cpu",
+    "arg_groups/speculative_hook.py",
+    66,
+    "its own CPU kernels lack it, ours do not",
+)
 
 # Replaced where steps are paced instead of computed (island_engine.paced, bench arms and best); nowhere else.
 FORWARD = Touch("TpModelWorker.forward_batch_generation", "managers/tp_worker.py", 622, "no model: a step takes time")
@@ -91,6 +104,20 @@ UNIFIED_ZERO = Touch(
 UNIFIED_MOVE = Touch(
     "UnifiedMHATokenToKVPool.move_physical_pages", "mem_cache/unified_memory_pool.py", 883, "KV is dummy"
 )
+# Replaced on a CPU that speculates (island_engine.platform.speculation), with KV_COPY, LAST_SLOTS and ASSIGN_SLOTS.
+_SPEC_TREE = "kernels/ops/speculative/spec_tree.py"
+_DRAFTS = "speculative/draft_utils.py"
+BUILD_TREE = Touch("build_tree_kernel_efficient_func", _SPEC_TREE, 367, "refuses platforms of plugins")
+VERIFY_GREEDY = Touch("verify_tree_greedy_func", _SPEC_TREE, 480, "refuses platforms of plugins")
+DRAFT_SLOTS = Touch(
+    "assign_draft_cache_locs_contiguous_func", "kernels/ops/speculative/cache_locs.py", 85, "a Triton kernel"
+)
+BONUS = Touch("fill_bonus_tokens_func", "kernels/ops/speculative/eagle.py", 32, "a Triton kernel")
+KEEP_ACCEPTED = Touch("move_accept_tokens_to_target_kvcache", "speculative/spec_utils.py", 859, "Triton kernels")
+DRAFT_DECODE = Touch("DraftBackendFactory._create_triton_decode_backend", _DRAFTS, 250, "our attention")
+DRAFT_EXTEND = Touch("DraftBackendFactory._create_triton_prefill_backend", _DRAFTS, 456, "our attention")
+RELAY = Touch("gather_spec_extras", "kernels/ops/speculative/gather_spec_extras.py", 60, "a Triton kernel")
+SPECULATION = (BUILD_TREE, VERIFY_GREEDY, DRAFT_SLOTS, BONUS, KEEP_ACCEPTED, DRAFT_DECODE, DRAFT_EXTEND, RELAY)
 # Replaced in the benches only: sockets become virtual clients.
 RECEIVE = Touch(
     "SchedulerRequestReceiver._pull_raw_reqs", "managers/scheduler_components/request_receiver.py", 112, "requests in"
@@ -112,7 +139,21 @@ PACED = (
     SEND,
     RETRACT,
 )
-HOOKED = (STEP_RESULT, BUDGET, ADMISSION, MAKE_ROOM, RETRACTION, SCHEDULER, DRAIN, PROCESSES, EXACT, CONFIG, *PACED)
+HOOKED = (
+    STEP_RESULT,
+    BUDGET,
+    ADMISSION,
+    MAKE_ROOM,
+    RETRACTION,
+    SCHEDULER,
+    DRAIN,
+    PROCESSES,
+    EXACT,
+    CONFIG,
+    SPECULATIVE_OVERLAP,
+    *PACED,
+    *SPECULATION,
+)
 
 # Overridden or called.
 USED = (
@@ -153,6 +194,13 @@ USED = (
     # Paced engines and the benches arms and best.
     Touch("MultiEndedAllocator.alloc_extend", "mem_cache/allocator/unified_sub_pool.py", 1193, "a Triton kernel"),
     Touch("MultiEndedAllocator.alloc_decode", "mem_cache/allocator/unified_sub_pool.py", 1264, "a Triton kernel"),
+    Touch(
+        "NGRAMWorker._prepare_for_speculative_decoding",
+        "speculative/ngram_worker.py",
+        307,
+        "what tree_links stands for",
+    ),
+    Touch("_derive_tree_links", "speculative/ngram_worker.py", 48, "SGLang's own form of that for CPUs, of the links"),
     Touch("CustomSpecAlgo", "speculative/spec_registry.py", 26, "block speculation by the plugin API"),
     Touch("BaseSpecWorker", "speculative/base_spec_worker.py", 152, "its worker"),
     Touch("Scheduler.event_loop_overlap", "managers/scheduler.py", 2060, "the loop that runs in virtual time"),

@@ -11,18 +11,23 @@ import traceback
 import uuid
 import warnings
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
 from sglang.srt.managers.scheduler import Scheduler, SpawnRanks, publish
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 from sglang.srt.plugins import load_plugins
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import PortArgs, prepare_server_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
+
+
+During = Callable[[], "Sequence[Any]"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,13 @@ class Answer:
     tokens: list[int]
     logprobs: list[list[float]]  # of the whole vocabulary, for each token
     cached: int
+    steps: int  # verify steps, with speculation
 
 
 class Engine:
-    """`vocabulary`: how many logprobs a token comes with."""
+    """`vocabulary`: how many logprobs a token comes with; 0: none at all. `during` is called before each step of the
+    scheduler's loop and may return control requests, which the scheduler then handles as if they had been received.
+    """
 
     def __init__(self, model: Path, *flags: str, vocabulary: int = 512) -> None:
         load_plugins()
@@ -45,7 +53,8 @@ class Engine:
         scheduler.idle_sleeper = None
         scheduler.ingest_requests = self._ingest
         self.vocabulary = vocabulary
-        self.arriving: list[TokenizedGenerateReqInput] = []
+        self.arriving: list[Any] = []
+        self.during: During | None = None
         self.requests: dict[str, Any] = {}
         create = scheduler._create_generation_req
 
@@ -54,12 +63,19 @@ class Engine:
             return self.requests[received.rid]
 
         scheduler._create_generation_req = keep
+        self.baseline = self.free()
         gc.freeze()  # every flush collects garbage; what is here stays
 
-    def run(self, prompts: Sequence[list[int]], new: int) -> list[Answer]:
+    def run(
+        self,
+        prompts: Sequence[list[int]],
+        new: int,
+        during: During | None = None,
+        priorities: Sequence[int] | None = None,
+    ) -> list[Answer]:
         """All at once, greedily, `new` tokens each."""
         names = [uuid.uuid4().hex for _ in prompts]
-        for name, ids in zip(names, prompts, strict=True):
+        for name, ids, priority in zip(names, prompts, priorities or [None] * len(prompts), strict=True):
             sampling = SamplingParams(temperature=0, max_new_tokens=new, ignore_eos=True)
             sampling.normalize(None)
             request = TokenizedGenerateReqInput(
@@ -70,24 +86,49 @@ class Engine:
                 mm_inputs=None,
                 token_type_ids=None,
                 sampling_params=sampling,
-                return_logprob=True,
+                return_logprob=self.vocabulary > 0,
                 logprob_start_len=-1,
                 top_logprobs_num=self.vocabulary,
                 token_ids_logprob=None,
                 stream=False,
+                priority=priority,
             )
             self.arriving.append(request)
+        self.during = during
         self.scheduler.gracefully_exit = False
         self.scheduler.run_event_loop()
         done = [self.requests.pop(name) for name in names]
-        return [Answer(list(r.output_ids), by_token(r.logprob), r.cached_tokens) for r in done]
+        return [
+            Answer(
+                list(r.output_ids[:new]),
+                by_token(r.logprob) if self.vocabulary else [],
+                r.cached_tokens,
+                r.spec_verify_ct,
+            )
+            for r in done
+        ]
 
     def flush(self) -> None:
         """Forget every prefix."""
         assert self.scheduler.flush_cache()
 
+    def free(self) -> tuple[int, int, int]:
+        """Free tokens of the full and of the SWA pool, and free rows."""
+        pool = self.scheduler.token_to_kv_pool_allocator
+        rows = self.scheduler.req_to_token_pool
+        return pool.full_available_size(), pool.swa_available_size(), rows.available_size()
+
+    def lost(self) -> tuple[int, int, int]:
+        """What is missing of the pools when nothing runs and the tree is empty; all zero when everything came back."""
+        for _ in range(3):
+            self.scheduler.tree_cache.evict(EvictParams(num_tokens=10**9, swa_num_tokens=10**9))
+        full, swa, rows = (was - now for was, now in zip(self.baseline, self.free(), strict=True))
+        return full, swa, rows
+
     def _ingest(self, stop_at_pause: bool = False) -> list[Any]:
         arriving, self.arriving = self.arriving, []
+        if self.during is not None:
+            arriving += self.during()
         self.scheduler.process_input_requests(arriving)
         if not arriving and self.scheduler.last_batch is None and self.scheduler.is_fully_idle():
             self.scheduler.gracefully_exit = True

@@ -32,6 +32,37 @@ EXACT_BLOCK, BLOCK = 512, 64
 
 
 @dataclass(frozen=True)
+class Trees:
+    """What a verify step computes: of each request some nodes, one row each, which see their ancestors alone.
+
+    The KV of node i is at position prefix + i; a row sees it at the depth that the node has on the row's path.
+    """
+
+    prefix: torch.Tensor  # [rows] int64, committed tokens
+    path: torch.Tensor  # [rows, nodes] int64, nodes from the root to the row's own, then anything
+    lengths: list[int]  # tokens that a row sees, itself included
+
+    @classmethod
+    def of(cls, batch: Any) -> Trees:
+        """`custom_mask` is flat; of each request [nodes, length + nodes], true where a node sees a position."""
+        nodes, at, trees = batch.spec_info.draft_token_num, 0, []
+        for length in batch.seq_lens.tolist():
+            size = nodes * (length + nodes)
+            trees.append(batch.spec_info.custom_mask[at : at + size].view(nodes, -1)[:, length:])
+            at += size
+        tree = torch.cat(trees).bool()
+        prefix = batch.seq_lens.long().repeat_interleave(nodes)
+        path = (~tree).byte().argsort(stable=True, dim=1)  # an ancestor comes before its descendants
+        return cls(prefix, path, (prefix + tree.sum(1)).tolist())
+
+    def place(self, rows: torch.Tensor, depths: torch.Tensor) -> torch.Tensor:
+        """Positions [rows, keys] of what these rows see at these depths, which count from the start of the request."""
+        prefix, path = self.prefix[rows].unsqueeze(1), self.path[rows]
+        inside = (depths - prefix).clamp(0, path.shape[1] - 1)
+        return torch.where(depths < prefix, depths, prefix + path.gather(1, inside))
+
+
+@dataclass(frozen=True)
 class Problems:
     """One call of SDPA: `count` problems over `keys` keys each, which start `stride` slots after one another."""
 
@@ -58,6 +89,7 @@ class SdpaBackend(AttentionBackend):
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.batch: Any = None
         self.planned: dict[tuple[int | None, bool], list[Problems]] = {}
+        self.ahead = 0  # tokens that were drafted, and are not committed
 
     def support_triton(self) -> bool:
         """No triton kernel may be launched."""
@@ -114,19 +146,30 @@ class SdpaBackend(AttentionBackend):
         if key not in self.planned:
             lengths = self.batch.seq_lens.tolist()
             if self.batch.forward_mode.is_decode():
-                made = self._decode(lengths, window, in_swa)
+                made = self._decode([length + self.ahead for length in lengths], window, in_swa)
+            elif self.batch.forward_mode.is_target_verify():
+                trees = Trees.of(self.batch)
+                made = self._decode(trees.lengths, window, in_swa, trees)
             else:
                 made = self._prefill(lengths, self.batch.extend_seq_lens.tolist(), window, in_swa)
             self.planned[key] = list(made)
         return self.planned[key]
 
-    def _decode(self, lengths: list[int], window: int | None, in_swa: bool) -> Iterator[Problems]:
+    def _decode(
+        self, lengths: list[int], window: int | None, in_swa: bool, trees: Trees | None = None
+    ) -> Iterator[Problems]:
+        """One query a row, the last token of what the row sees. A row is a request, or a node of its tree."""
         last = torch.tensor(lengths).unsqueeze(1) - 1
+        requests = self.batch.req_pool_indices.repeat_interleave(len(lengths) // len(self.batch.req_pool_indices))
+
+        def slots(rows: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+            return self._slots(requests[rows], trees.place(rows, past) if trees else past, in_swa)
+
         if window is not None:
             past = last + torch.arange(-window, 1)
             mask = None if min(lengths) > window else (past >= 0)[:, None, None]
-            slots = self._slots(self.batch.req_pool_indices, past.clamp_(min=0), in_swa)
-            yield Problems(slice(None), slots, len(lengths), window + 1, window + 1, mask)
+            every = torch.arange(len(lengths))
+            yield Problems(slice(None), slots(every, past.clamp_(min=0)), len(lengths), window + 1, window + 1, mask)
             return
         sizes: dict[int, list[int]] = {}  # by the power of two, so that one long request does not pad all the others
         for row, length in enumerate(lengths):
@@ -135,8 +178,7 @@ class SdpaBackend(AttentionBackend):
             rows = torch.tensor(members)
             past = torch.arange(self._padded(max(lengths[row] for row in members)))
             mask = past <= last[rows]
-            slots = self._slots(self.batch.req_pool_indices[rows], past * mask, in_swa)
-            yield Problems(rows, slots, len(members), len(past), len(past), mask[:, None, None])
+            yield Problems(rows, slots(rows, past * mask), len(members), len(past), len(past), mask[:, None, None])
 
     def _prefill(self, lengths: list[int], counts: list[int], window: int | None, in_swa: bool) -> Iterator[Problems]:
         start = 0
@@ -166,6 +208,22 @@ class SdpaBackend(AttentionBackend):
         cells = requests.long().unsqueeze(-1) * table.shape[1] + positions
         slots = table.view(-1).index_select(0, cells.view(-1)).long()
         return self.token_to_kv_pool.translate_loc_from_full_to_swa(slots).long() if in_swa else slots
+
+
+class DraftSteps:
+    """The decode steps of a draft model: SGLang asks for one backend each (eagle_worker_v2.py, draft_forward)."""
+
+    def __init__(self, runner: Any, topk: int, steps: int) -> None:
+        if topk != 1:
+            raise ValueError(f"--speculative-eagle-topk {topk}: a CPU drafts chains, use 1")
+        self.attn_backends = [SdpaBackend(runner) for _ in range(steps - 1)]
+        for step, backend in enumerate(self.attn_backends):
+            backend.ahead = step + 1
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """A new batch."""
+        for backend in self.attn_backends:
+            backend.init_forward_metadata(forward_batch)
 
 
 def _gather(buffer: torch.Tensor, problems: Problems) -> torch.Tensor:

@@ -42,6 +42,22 @@ class CpuPlatform(SRTPlatform):
         """The name that `attention.register` took over."""
         return BACKEND
 
+    def supports_speculative_algorithm(self, algorithm: str) -> bool:
+        """Those whose draft model needs nothing but our attention; NGRAM and frozen-KV MTP are not asked for."""
+        return algorithm in ("EAGLE", "EAGLE3", "STANDALONE")
+
+    def get_speculative_worker_cls(self, algorithm: str) -> None:
+        """SGLang's own, with stand-ins for kernels: asked once, before the worker is imported."""
+        from island_engine.platform import speculation
+
+        speculation.install()
+
+    def get_speculative_cache_locs_fn(self) -> Any:
+        """Where a verify step writes."""
+        from island_engine.platform.speculation import extend_slots
+
+        return extend_slots
+
     def get_device_total_memory(self, device_id: int = 0) -> int:
         """Bytes of main memory."""
         return int(psutil.virtual_memory().total)

@@ -34,6 +34,7 @@ json.dump({
 """
 # Boot, and the shapes of a configuration file: nothing that runs while requests do.
 BOOT = {
+    "sglang.srt.arg_groups.speculative_hook._disable_overlap_schedule_for_cpu",  # on a CPU only
     "sglang.srt.entrypoints.engine._set_envs_and_config",
     "sglang.srt.managers.scheduler.Scheduler.__init__",
     "sglang.srt.model_executor.model_runner.ModelRunner.maybe_enable_batch_invariant_mode",  # on a CPU only

@@ -69,7 +69,7 @@ def test_on_cuda_none_of_it(cuda: dict[str, Any]) -> None:
 
 def test_on_a_cpu_all_of_it(cpu: dict[str, Any]) -> None:
     assert cpu["platform"] == "CpuPlatform"
-    assert len(of_platform(cpu)) == 3
+    assert len(of_platform(cpu)) == 4
     assert cpu["triton"] == "island_engine.platform.attention"
     assert cpu["modules"]
     assert cpu["models"] == "island_engine.platform.models"

@@ -1,0 +1,175 @@
+"""Speculation for real on a CPU, islands on: SGLang's own workers, drafts, verification and allocation ahead of the
+commit, against the same model without speculation and without islands. fp32, greedy; each engine is a fork.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from support.drafts import echo
+from support.engine import Answer, Engine, apart
+
+from island_engine import tiny_model
+from island_engine.bench.tally import Tally
+from island_engine.islands.cache import IslandRadixCache
+from island_engine.platform import attention
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE, WINDOW, CHUNK, INTERVAL, NODES = 8, 32, 64, 48, 4  # an interval above w + p: islands leave tombstones between
+FLAGS = (
+    *("--dtype", "float32", "--page-size", str(PAGE), "--chunked-prefill-size", str(CHUNK), "--context-length", "512"),
+    *("--max-total-tokens", "4096", "--swa-full-tokens-ratio", "0.25", "--max-running-requests", "8"),
+)
+CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(NODES))
+ISLANDS = ("--radix-cache-backend", "islands")
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    return [rng.randrange(4, 512) for _ in range(length)]
+
+
+@dataclass
+class Arm:
+    """What one engine answered, and what was left of its pools."""
+
+    answers: dict[str, list[Answer]]
+    lost: tuple[int, int, int]
+    overlap: bool
+    ahead: tuple[int, int] = (0, 0)  # slots set aside for drafts, and the most tokens that a step commits
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def tokens(self) -> dict[str, list[list[int]]]:
+        return {name: [answer.tokens for answer in answers] for name, answers in self.answers.items()}
+
+    def cached(self, name: str) -> int:
+        return self.answers[name][0].cached
+
+    def accepted(self, name: str) -> float:
+        """Tokens that a verify step of this request committed, on average."""
+        return len(self.answers[name][0].tokens) / self.answers[name][0].steps
+
+
+def serve(model: Path, *flags: str) -> Arm:
+    """Every way to meet islands: cold, hit, several decode islands, an extension of them, a branch, a crowd."""
+    engine = Engine(model, *FLAGS, *flags, vocabulary=0)
+    cache, arm = engine.scheduler.tree_cache, Arm({}, (0, 0, 0), engine.scheduler.enable_overlap)
+    if type(cache) is IslandRadixCache:
+        cache.interval, cache.metrics = INTERVAL, arm.tally
+        arm.ahead = cache.holds.lag, cache.holds.block
+
+    def ask(name: str, prompts: list[list[int]], new: int) -> list[int]:
+        arm.answers[name] = engine.run(prompts, new)
+        return arm.answers[name][0].tokens
+
+    ask("cold", [prompt(150, 1)], 8)
+    ask("hit", [prompt(150, 1)], 8)
+    path = prompt(20, 2)
+    path += ask("long", [path], 3 * INTERVAL)
+    ask("again", [path[:20]], INTERVAL)  # what NGRAM has seen, it drafts right
+    ask("extension", [path + prompt(10, 3)], 8)
+    ask("branch", [path[: 20 + 2 * INTERVAL] + prompt(10, 4)], 8)
+    ask("crowd", [path[: 10 * n] + prompt(15 * n, n) for n in range(1, 7)], 20)
+    arm.lost = engine.lost()
+    return arm
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("models") / "tiny-gemma"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=WINDOW))
+        tiny_model.make(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path) -> Arm:
+    return apart(serve, model)
+
+
+@pytest.fixture(scope="module")
+def speculating(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Arm]:
+    """Chains with overlap, as on a GPU; NGRAM's trees, which need pages of one token, without."""
+    draft = tmp_path_factory.mktemp("draft")
+    echo(model, draft)
+    itself = ("--speculative-draft-model-path", str(model))
+    flags = {
+        "ngram": ("NGRAM", "--speculative-ngram-max-bfs-breadth", "1", "--speculative-num-draft-tokens", str(NODES)),
+        "tree": ("NGRAM", "--speculative-ngram-max-bfs-breadth", "3", "--page-size", "1", "--disable-overlap-schedule"),
+        "standalone": ("STANDALONE", *CHAIN, *itself),
+        "frozen-kv-mtp": ("NEXTN", *CHAIN, "--speculative-draft-model-path", str(draft)),
+    }
+    return {name: apart(serve, model, *ISLANDS, "--speculative-algorithm", *more) for name, more in flags.items()}
+
+
+EVERY = pytest.mark.parametrize("name", ["ngram", "tree", "standalone", "frozen-kv-mtp"])
+
+
+@EVERY
+def test_tokens_are_those_of_an_engine_without_speculation_and_islands(
+    plain: Arm, speculating: dict[str, Arm], name: str
+) -> None:
+    assert speculating[name].tokens == plain.tokens
+    assert speculating[name].overlap == (name != "tree")
+    assert all(not answer.steps for answers in plain.answers.values() for answer in answers)
+
+
+@EVERY
+def test_slots_are_allocated_ahead_and_several_tokens_are_committed_a_step(
+    speculating: dict[str, Arm], name: str
+) -> None:
+    arm, nodes = speculating[name], 12 if name == "tree" else NODES  # 12: NGRAM's default
+    assert arm.ahead == (2 * nodes, nodes)
+    assert arm.accepted("long") > 1
+    if name in ("ngram", "tree"):
+        assert arm.accepted("again") > 2
+    if name == "standalone":  # the draft is the target, without the prompt's first token
+        assert arm.accepted("long") > 1.5
+
+
+@EVERY
+def test_islands_are_published_and_found(plain: Arm, speculating: dict[str, Arm], name: str) -> None:
+    arm = speculating[name]
+    assert arm.tally.islands["decode"] >= 2
+    assert arm.tally.tombstoned > 0
+    assert arm.tally.crossed >= 2  # hits over a tombstone
+    assert arm.cached("hit") >= 150 - 2 * PAGE
+    assert arm.cached("extension") >= 20 + 2 * INTERVAL
+    assert arm.cached("branch") >= 20 + INTERVAL > plain.cached("branch")  # in the middle of what was generated
+    assert arm.tally.violations == 0
+
+
+@EVERY
+def test_both_pools_come_back(plain: Arm, speculating: dict[str, Arm], name: str) -> None:
+    assert speculating[name].lost == plain.lost == (0, 0, 0)
+
+
+# --- trees: what a node sees, against plain attention -------------------------------------------------------------
+
+
+def test_a_node_sees_the_prefix_and_its_own_path() -> None:
+    """Two requests of 5 and 9 tokens; nodes 0-1-3 and 0-2 of the first, a chain of the second."""
+    forks = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]).bool()
+    chain = torch.ones(4, 4).tril().bool()
+    masks = [torch.cat([torch.ones(4, length).bool(), tree], 1) for length, tree in ((5, forks), (9, chain))]
+    spec = SimpleNamespace(draft_token_num=4, custom_mask=torch.cat([mask.flatten() for mask in masks]))
+    trees = attention.Trees.of(SimpleNamespace(seq_lens=torch.tensor([5, 9]), spec_info=spec))
+    assert trees.lengths == [6, 7, 7, 8, 10, 11, 12, 13]
+    for row, length in enumerate(trees.lengths):
+        seen = trees.place(torch.tensor([row]), torch.arange(length).unsqueeze(0))[0]
+        assert seen.tolist() == masks[row // 4][row % 4].nonzero().flatten().tolist()
+
+
+def test_more_than_a_chain_of_drafts_is_refused() -> None:
+    with pytest.raises(ValueError, match="--speculative-eagle-topk 2: a CPU drafts chains, use 1"):
+        attention.DraftSteps(None, topk=2, steps=3)
