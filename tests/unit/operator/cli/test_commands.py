@@ -196,7 +196,8 @@ def test_the_gates_own_page_is_shown_where_its_log_held_the_report(failed):
     times = {"started": failed.now, "seconds": 61.0, "arms": {}, "pools": {}, "classes": [], "counters": {}}
     report = {
         "schema": SCHEMA, "summary": summary, "self_test": False, "profile": "<script>", "seed": "<script>",
-        "strict": False, "batch_invariant": True, "mutations": [], "facts": {}, "classes": [], "arms": [], "times": times,
+        "strict": False, "batch_invariant": True, "mutations": [], "facts": {}, "classes": [], "arms": [],
+        "times": times,
     }  # fmt: skip
     page = gate.as_page(gate.newest(failed.parent), {"report.jsonl": json.dumps({"a": 1}) + "\n" + json.dumps(report)})
     assert "Islands change an answer" in page
