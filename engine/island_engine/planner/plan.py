@@ -47,12 +47,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is planned from; results are properties. `budget`: bytes for KV on one GPU."""
+    """Everything that is planned from; results are properties. `budget`: bytes for KV on one GPU; `names`: where the
+    budget and the requests at once are said, for who has to change them.
+    """
 
     model: Model
     serving: Serving
     budget: int
     workload: Workload | None = None
+    names: tuple[str, str] = ("--kv-bytes", "--running")
 
     @property
     def most(self) -> int:
@@ -162,8 +165,8 @@ class Plan:
             least = sizing.least_budget(cost, replace(self.serving, running=self.most), islands=False)
             if self.budget < least:
                 raise PlanError(
-                    f"--kv-bytes {self.budget} is below the floor of {self.most} running requests without islands: "
-                    f"use at least {least}, or a smaller --running"
+                    f"{self.names[0]} {self.budget} is below the floor of {self.most} running requests without "
+                    f"islands: use at least {least}, or a smaller {self.names[1]}"
                 )
             return
         flat = cost.full_bytes + cost.draft_bytes
@@ -173,8 +176,8 @@ class Plan:
         )
         if self.budget < least:
             raise PlanError(
-                f"--kv-bytes {self.budget} does not hold one request of {round(asked.length)} tokens beside a chunk of "
-                f"{self.serving.chunk}: use at least {least}"
+                f"{self.names[0]} {self.budget} does not hold one request of {round(asked.length)} tokens beside a chunk "
+                f"of {self.serving.chunk}: use at least {least}"
             )
 
     @property
@@ -205,4 +208,5 @@ def of_spec(spec: dict[str, Any], name: str, workload: Workload | None = None) -
         said["slidingWindow"], said["fullBytesPerToken"], said["swaBytesPerToken"], said.get("draftBytesPerToken") or 0
     )
     serving = Serving(engine["pageSize"], engine["chunkedPrefillSize"], engine["maxRunningRequests"])
-    return Plan(Model(name, cost), serving, said["kvBudgetBytes"], workload)
+    names = ("geometry.kvBudgetBytes", "engine.maxRunningRequests")
+    return Plan(Model(name, cost), serving, said["kvBudgetBytes"], workload, names)

@@ -182,6 +182,11 @@ def test_kubectl_s_plan_is_that_of_the_spec():
     found = of_spec(spec, "gemma")
     assert found.halves.islands == sizing.Half("0.0492", 1_515_520)
     assert found.patch["spec"]["partition"]["islands"] == {"swaFullTokensRatio": "0.0492", "maxTotalTokens": 1515520}
+    spec["geometry"]["kvBudgetBytes"] = 10**9
+    with pytest.raises(
+        ValueError, match=r"geometry.kvBudgetBytes 1000000000 is .* a smaller engine.maxRunningRequests$"
+    ):
+        _ = of_spec(spec, "gemma").halves
     del spec["geometry"]["kvBudgetBytes"]
     with pytest.raises(ValueError, match=r"geometry.kvBudgetBytes is missing: give"):
         of_spec(spec, "gemma")
