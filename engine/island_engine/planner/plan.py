@@ -176,8 +176,8 @@ class Plan:
         )
         if self.budget < least:
             raise PlanError(
-                f"{self.names[0]} {self.budget} does not hold one request of {round(asked.length)} tokens beside a chunk "
-                f"of {self.serving.chunk}: use at least {least}"
+                f"{self.names[0]} {self.budget} does not hold one request of {round(asked.length)} tokens beside a "
+                f"chunk of {self.serving.chunk}: use at least {least}"
             )
 
     @property
