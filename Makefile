@@ -89,20 +89,22 @@ demo-scale: root venv venv-engine ## At production geometry: 96 agents on a pace
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
-BENCHES := hold admission reuse overhead conservation arms best serving
+BENCHES := hold admission reuse overhead conservation arms best serving gate
 SHOWN := $(addprefix engine/island_engine/bench/,cli.py report.py plot.py readme.py)
 MEASURED := $(filter-out $(SHOWN),$(shell find engine/island_engine/islands engine/island_engine/bench engine/island_engine/paced -name '*.py') \
   engine/island_engine/plugin.py)
 build/bench/serving.json: FLAGS = --model-path build/tiny-gemma --pool 0.15 19968 --num-prompts 24 --input-len 512 --output-len 128 \
   -- --dtype float32 --page-size 64 --chunked-prefill-size 512
+build/bench/gate.json: FLAGS = --model-path build/tiny-gemma
+build/bench/gate.json: $(wildcard engine/island_engine/gate/*.py)
 
 .PHONY: bench
-bench: $(BENCHES:%=build/bench/%.json) ## Every benchmark: tables, JSON and PNG under build/bench; goes on where it was stopped (about an hour)
+bench: $(BENCHES:%=build/bench/%.json) ## Every benchmark: tables, JSON and PNG under build/bench; goes on where it was stopped (about an hour and a half)
 	@for name in $(BENCHES); do echo; echo "$$name, measured $$(date -r build/bench/$$name.json '+%F %T')"; cat build/bench/$$name.txt; done
 
 build/bench/%.json: $(MEASURED) | venv-engine
 	@mkdir -p build/bench
-	@[ $* != serving ] || .venv-engine/bin/island-engine tiny-model build/tiny-gemma
+	@case $* in serving|gate) .venv-engine/bin/island-engine tiny-model build/tiny-gemma;; esac
 	@echo "bench $*"
 	@OMP_NUM_THREADS=1 .venv-engine/bin/island-engine bench $* --json $@ --plot build/bench/$*.png $(FLAGS) > build/bench/$*.txt
 

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             if (seed, engine) not in done:
                 done[seed, engine] = _one(options.model_path, engine, seed, Path(folder), label, progress)
                 with kept.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"of": what, **done[seed, engine]}) + "\n")
+                    file.write("\n" + json.dumps({"of": what, **done[seed, engine]}))  # after a half line, if need be
             progress.update(bar, description=label, completed=index + 1)
     wanted = [done[options.seed + i, list(ENGINES)[i % len(ENGINES)]] for i in range(options.runs)]
     shown = {"device": "cpu", "flags": list(FLAGS), "profile": asdict(SHORT), "seed": options.seed, "strict": True}

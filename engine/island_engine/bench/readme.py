@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- bench: made by island_engine.bench.readme -->", "<!-- /bench -->"
 RESULTS = Path("docs/bench")
-NAMES = ("hold", "admission", "reuse", "overhead", "conservation", "arms", "best")
+NAMES = ("hold", "admission", "reuse", "overhead", "conservation", "arms", "best", "gate")
 COLUMNS = ("lazy", "stock", "release", "islands")
 
 BASELINES = (
@@ -43,6 +43,8 @@ def render(results: Results) -> str:
         parts.append(_best(results["best"]))
     if "conservation" in results:
         parts.append(_conservation(results["conservation"]))
+    if "gate" in results:
+        parts.append(_gate(results["gate"]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -127,6 +129,16 @@ def _conservation(result: dict[str, Any]) -> str:
         f"{report.number(one['runs'])} random runs (arrivals, aborts, retractions, branches, speculation, overlap): "
         f"{one['leaks']} after which a KV pool was not exactly as before; a planted wrong frontier was caught in "
         f"{one['mutants_caught']} of {one['mutants']}."
+    )
+
+
+def _gate(result: dict[str, Any]) -> str:
+    one = result["arms"]["stock"]
+    engines = ", ".join(f"{kind['runs']} {name}" for name, kind in one["engines"].items())
+    tokens = report.number(sum(kind["tokens"] for kind in one["engines"].values()))
+    return (
+        f"{one['runs']} gates whose three boots were all stock ({engines}), {tokens} tokens with logprobs compared: "
+        f"{one['fails']} FAIL."
     )
 
 

@@ -67,6 +67,11 @@ def batch_invariant(engine_args: tuple[str, ...]) -> bool:
     return exact(engine_args) or value(engine_args, "--dtype") == "float32"
 
 
+def speculates(engine_args: tuple[str, ...]) -> bool:
+    """Whether the arguments ask for speculation."""
+    return value(engine_args, "--speculative-algorithm") is not None
+
+
 _DEGREES = (("--tp-size", "--tp", "--tensor-parallel-size"), ("--dp-size", "--dp", "--data-parallel-size"))
 _PLACED = ("--base-gpu-id", "--gpu-id-step", "--nnodes")  # whoever says where an engine runs is not moved
 

@@ -45,6 +45,7 @@ class Boots:
         self, directory: Path, serve: tuple[str, ...], places: Sequence[Slot], progress: Progress, count: int
     ) -> None:
         self.directory, self.serve, self.progress, self.count = directory, serve, progress, count
+        self.begun = 0
         self.free: asyncio.Queue[Slot] = asyncio.Queue()
         for slot in places:
             self.free.put_nowait(slot)
@@ -64,7 +65,8 @@ class Boots:
     def ahead(self, *arms: Arm) -> None:
         """These are wanted, in this order."""
         for arm in arms:
-            self.booting[arm.name] = asyncio.create_task(self._boot(arm, len(self.booting) + 1))
+            self.begun += 1
+            self.booting[arm.name] = asyncio.create_task(self._boot(arm, self.begun))
 
     @contextlib.asynccontextmanager
     async def arm(self, name: str) -> AsyncIterator[Engine]:

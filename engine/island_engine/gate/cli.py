@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from island_engine.gate import arguments, artifacts
+from island_engine.gate import arguments, artifacts, table
 from island_engine.gate import run as one_gate
 from island_engine.gate.probes import PROFILES
 from island_engine.gate.settings import Settings
@@ -116,22 +116,14 @@ def _tell(summary: Summary, settings: Settings, *, as_json: bool) -> None:
     print(f"{summary.probes} serves, {summary.tokens} tokens compared in {summary.seconds:.0f} s")
     print(f"{settings.report / artifacts.REPORT}  {summary.fingerprint}")
     if settings.self_test and (settings.report / artifacts.REPORT).exists():
-        _table(settings.report / artifacts.REPORT)
+        rows = json.loads((settings.report / artifacts.REPORT).read_text())["mutations"]
+        print("\n".join(table.lines(rows)))
 
 
 def _repeat(report: Path) -> None:
     """The whole report as one line: of a pod nothing but its log outlives it, and the operator keeps that."""
     if report.exists():
         print(json.dumps(json.loads(report.read_text()), separators=(",", ":")))
-
-
-def _table(report: Path) -> None:
-    """What became of every planted fault."""
-    rows = json.loads(report.read_text())["mutations"]
-    wide = max((len(row["mutation"]) for row in rows), default=0)
-    for row in rows:
-        seen = f"{row['caught_by']}: {row['how']}" if row["caught_by"] else row["expected"]
-        print(f"{row['mutation']:{wide}}  {row['outcome']:16}  {seen}")
 
 
 def _positive(text: str) -> int:

@@ -37,6 +37,7 @@ class Answer:
     top: tuple[Top, ...]
     prompt_tokens: int = 0
     retractions: int = 0  # how often it was
+    steps: int = 0  # verify steps that it took, with speculation
 
     @property
     def margins(self) -> tuple[float | None, ...]:
@@ -214,7 +215,10 @@ def parse_answer(raw: dict[str, Any], new_tokens: int) -> Answer:
         tuple((float(logprob), int(token)) for logprob, token, *_ in entry or ())
         for entry in meta.get("output_top_logprobs") or ()
     )
-    return Answer(output, cached, top, int(meta.get("prompt_tokens") or 0), int(meta.get("num_retractions") or 0))
+    prompt, retractions, steps = (
+        int(meta.get(name) or 0) for name in ("prompt_tokens", "num_retractions", "spec_verify_ct")
+    )
+    return Answer(output, cached, top, prompt, retractions, steps)
 
 
 _SAMPLE = re.compile(r"^(island_\w+|sglang:\w+)(?:\{(.*)\})?\s+(\S+)")

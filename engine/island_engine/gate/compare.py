@@ -34,6 +34,7 @@ class Serve:
     cached_tokens: int  # prefix found in the cache
     top: tuple[Top, ...] = ()  # per generated token: its likeliest candidates
     retractions: int = 0
+    steps: int = 0  # verify steps that it took, with speculation
     batch: int = 1  # requests in flight with it, itself included
 
     def margin(self, index: int) -> float | None:
@@ -74,6 +75,7 @@ class Rules:
     strict: bool = False  # logprobs too, bit for bit
     invariant: bool = True  # answers do not depend on what else is in a step, so the TIMED classes count
     exact: bool = False  # ... not even their last bit, so --strict holds there too
+    speculates: bool = False  # so that steps must be seen which commit several tokens
 
 
 class Comparison:

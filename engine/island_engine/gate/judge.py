@@ -269,7 +269,7 @@ def _vacuous(case: _Case) -> Conclusion | None:
                 return _inconclusive(
                     "Vacuous", f"{counter} did not grow in class {name}, so it proves nothing: set {advice}"
                 )
-    return _not_pressed(case)
+    return _not_pressed(case) or _not_speculated(case)
 
 
 def _not_pressed(case: _Case) -> Conclusion | None:
@@ -281,6 +281,19 @@ def _not_pressed(case: _Case) -> Conclusion | None:
                 "Vacuous",
                 f"only {retracted} requests were retracted in class pressure of {arm}, so it proves nothing: "
                 "set a larger --max-running-requests",
+            )
+    return None
+
+
+def _not_speculated(case: _Case) -> Conclusion | None:
+    for arm in ARMS if case.rules.speculates else ():
+        # A prefill gives a token of its own, and so does the one after each retraction.
+        served = case.by_arm[arm].values()
+        if not any(s.steps and len(s.output) > s.steps + 1 + s.retractions for s in served):
+            return _inconclusive(
+                "Vacuous",
+                f"no step of {arm} committed more than one token, though --speculative-algorithm asks for it: "
+                "give texts that its drafts get right with --prompts",
             )
     return None
 

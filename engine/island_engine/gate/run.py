@@ -125,7 +125,10 @@ async def _bounded(settings: Settings, ledger: Ledger, lines: IO[str]) -> Conclu
 
 async def _gate(settings: Settings, ledger: Ledger, lines: IO[str], progress: Progress) -> Conclusion:
     if arguments.paced(settings.engine_args):
-        raise error("PacedEngine", "--pace serves dummy tokens, so equal bytes would prove nothing: drop --pace")
+        raise error(
+            "PacedEngine",
+            "--pace serves dummy tokens, so equal bytes prove nothing, and no retry changes that: drop --pace",
+        )
     if model.is_local(settings.engine_args):
         model.read(model.directory(settings.engine_args, os.environ))  # a missing one is said before anything boots
     ledger.prompts = prompts.read(settings.prompts) if settings.prompts else ()

@@ -97,6 +97,7 @@ class Server:
             cached_tokens=answer.cached_tokens,
             top=answer.top,
             retractions=answer.retractions,
+            steps=answer.steps,
             batch=batch,
         )
         self.transcripts[probe.name] = tokens + answer.output

@@ -39,7 +39,8 @@ class Settings:
     def rules(self) -> Rules:
         """What equality these arguments promise."""
         exact = arguments.exact(self.engine_args)
-        return Rules(self.strict, exact or arguments.batch_invariant(self.engine_args), exact)
+        invariant = exact or arguments.batch_invariant(self.engine_args)
+        return Rules(self.strict, invariant, exact, arguments.speculates(self.engine_args))
 
     def arm(self, name: str) -> Arm:
         """The boot of that arm."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
+LOG = Path("/proc/self/fd/1").resolve()  # which arm this is
 PRESSED = 36  # what a request of class pressure generates in profile quick
 
 
@@ -83,6 +84,8 @@ class Model:
         top: list[Any] = []
         for index in range(count):
             token = zlib.crc32(repr((salt, tokens, output)).encode()) % VOCAB
+            if self.fault == "diverge-once" and cached and index == 3 and "engine-on.log" in str(LOG):
+                token = (token + 1) % VOCAB
             if self.fault == "diverge" and cached and index == 3:
                 token = (token + 1) % VOCAB
             if self.fault == "diverge-running" and cached and self.running and index == 3:

@@ -125,6 +125,28 @@ def test_every_fact_changes_the_fingerprint(tmp_path: Path) -> None:
     assert len(seen) == 8
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("_device", ("another", "")),
+        ("_device", ("cpu", "590.1")),
+        *(("_version", {"sglang": sglang, "radix-islands": plugin}.get) for sglang, plugin in (("1", "2"), ("2", "1"))),
+    ],
+)
+def test_device_driver_and_versions_change_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: tuple[str, object]
+) -> None:
+    def of(device: object, version: object) -> str:
+        monkeypatch.setattr(fingerprint, "_device", lambda _: device)
+        monkeypatch.setattr(fingerprint, "_version", version)
+        return fingerprint.digest(fingerprint.facts(("--model-path", str(tmp_path)), None, {}))
+
+    same = ("cpu", ""), {"sglang": "1", "radix-islands": "1"}.get
+    known = dict(zip(("_device", "_version"), same, strict=True))
+    assert of(*same) == of(*same)
+    assert of(*({**known, changed[0]: changed[1]}.values())) != of(*same)
+
+
 def test_digest_does_not_depend_on_order() -> None:
     assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
 

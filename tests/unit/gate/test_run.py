@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 
 from island_engine.gate import run
+from island_engine.gate.record import AGAIN
 from island_engine.gate.report import Verdict, parse_termination
 from island_engine.islands.mutations import Mutation
 
@@ -66,10 +67,15 @@ def test_equal_engines_pass(gate: FakeGate) -> None:
     assert not any(alive(pid) for pid in engines(gate.report_dir))
 
 
-def test_one_seed_gives_one_report(gate: FakeGate) -> None:
+def test_one_seed_gives_one_report(gate: FakeGate, tmp_path: Path) -> None:
+    mine = tmp_path / "prompts.txt"
+    mine.write_text('a prompt of mine\n\n"one of\\ntwo lines"\n')
+
     def timeless(seed: int) -> str:
-        gate.run(seed=seed)
+        gate.run(seed=seed, prompts=mine)
         report = gate.report()
+        assert report["classes"][-1]["name"] == "text"
+        assert report["classes"][-1]["compared"] == 4  # two prompts, each twice
         del report["times"], report["summary"]["seconds"]
         return json.dumps(report)
 
@@ -79,7 +85,8 @@ def test_one_seed_gives_one_report(gate: FakeGate) -> None:
 
 
 def test_a_divergence_fails_and_is_explained(gate: FakeGate) -> None:
-    summary = gate.run("diverge")
+    said: list[str] = []
+    summary = gate.run("diverge", say=said.append)
     assert (summary.verdict, summary.reason) == (Verdict.FAIL, "FirstDivergence"), summary.message
     found = summary.divergence
     assert found is not None
@@ -93,7 +100,9 @@ def test_a_divergence_fails_and_is_explained(gate: FakeGate) -> None:
     report = gate.report()
     jsonschema.validate(report, SCHEMA)
     served = {arm["name"]: arm["serves"] for arm in report["arms"]}
-    assert served["on"] == served["off-B"] < served["off-A"]  # both stop where islands first differ
+    assert served["on"] == served["off-B"] == served["on-B"] < served["off-A"]  # they stop where islands first differ
+    assert sum("hit/0 again" in line for line in said) == 2 * AGAIN
+    assert any("boot 4 of 4, arm on-B: starting" in line and "s left)" in line for line in said)
     assert parse_termination((gate.report_dir.parent / "termination-log").read_text()) == summary
 
 
@@ -115,6 +124,7 @@ def test_a_divergence_fails_and_is_explained(gate: FakeGate) -> None:
         ("garbage", "on", Verdict.ERROR, "BadAnswer", "/generate of arm on answered no JSON"),
         ("short", "on", Verdict.ERROR, "BadAnswer", "15 tokens instead of 16"),
         ("unpressed", "on", Verdict.INCONCLUSIVE, "Vacuous", "retracted in class pressure of on"),
+        ("diverge-once", "on", Verdict.INCONCLUSIVE, "Unrepeated", "they did so 0 times"),
         ("refuses", "any", Verdict.ERROR, "BadAnswer", "answered 400"),
         ("bad-info", "any", Verdict.ERROR, "BadAnswer", "/server_info lacks"),
     ],
@@ -166,6 +176,34 @@ def test_a_missing_model_is_said_before_anything_boots(gate: FakeGate) -> None:
     assert (summary.verdict, summary.reason) == (Verdict.ERROR, "NoModel")
     assert "/nowhere/at/all" in summary.message
     assert not list(gate.report_dir.glob("engine-*.log"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file"),
+        (b"\xff\xfe", "one prompt a line"),
+        (b"\n \n", "holds no prompt"),
+        (b'fine\n"not closed\n', "line 2"),
+    ],
+)
+def test_unreadable_probes_are_said_before_anything_boots(
+    gate: FakeGate, tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    path = tmp_path / "prompts.txt"
+    if content is not None:
+        path.write_bytes(content)
+    summary = gate.run(prompts=path)
+    assert (summary.verdict, summary.reason) == (Verdict.ERROR, "BadProbes")
+    assert says in summary.message
+    assert str(path) in summary.message
+    assert not list(gate.report_dir.glob("engine-*.log"))
+
+
+def test_a_paced_engine_is_refused_for_good(gate: FakeGate) -> None:
+    summary = gate.run(engine_args=("--pace", "h200-gemma", "--device", "cpu"))
+    assert (summary.verdict, summary.reason) == (Verdict.ERROR, "PacedEngine")
+    assert "no retry changes that" in summary.message
 
 
 @pytest.mark.parametrize(
