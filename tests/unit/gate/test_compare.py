@@ -362,3 +362,29 @@ def test_distance_to_the_frontier(length: int, cached: int, index: int, distance
     assert 0 <= found.island_distance <= found.frontier_distance
     assert found.frontier_distance == distance
     assert (found.expected, found.got, found.margin) == (index, index + 1, 0.25)
+
+
+# --- speculation --------------------------------------------------------------------------------------------------
+
+
+def verified(seen: Recording, tokens_a_step: int, arms: tuple[str, ...] = ARMS) -> Recording:
+    """After a first token from the prefill, and one more from the prefill after the retraction that `serve` counts."""
+    serves = {
+        arm: [replace(s, steps=max(1, (len(s.output) - 2) // (tokens_a_step if arm in arms else 1))) for s in all_of]
+        for arm, all_of in seen.serves.items()
+    }
+    return replace(seen, serves=serves)
+
+
+def test_where_speculation_is_asked_for_it_must_have_happened() -> None:
+    asked = Rules(speculates=True)
+    assert judge(PLAN, verified(good(), 3), asked).verdict is Verdict.PASS
+    for seen, arm in (
+        (good(), OFF_A),  # no step at all
+        (verified(good(), 1), OFF_A),  # none of them committed more than a token
+        (verified(good(), 3, (OFF_A, OFF_B)), ON),
+    ):
+        conclusion = judge(PLAN, seen, asked)
+        assert (conclusion.verdict, conclusion.reason) == (Verdict.INCONCLUSIVE, "Vacuous")
+        assert conclusion.message.startswith(f"no step of {arm} committed more than one token")
+    assert judge(PLAN, good()).verdict is Verdict.PASS
