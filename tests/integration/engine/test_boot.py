@@ -120,6 +120,7 @@ class Arm:
     tokens: dict[str, list[int]] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    planned: list[dict[str, Any]] = field(default_factory=list)  # `plan --check` with the engine, with its log
     first_event: dict[str, Any] = field(default_factory=dict)  # of the request that runs while the engine is stopped
     last_event: dict[str, Any] = field(default_factory=dict)
     exit_code: int | None = None
@@ -150,6 +151,10 @@ def play(model: Path, log: Path, *flags: str) -> Arm:
         for thread in pair:
             thread.join()
         arm.metrics = engine.metrics()
+        plan = (*ENGINE, "plan", "--model", str(model), "--kv-dtype", "float32", "--json", "--check")
+        for source in (f"http://127.0.0.1:{engine.port}", str(log)):
+            said = subprocess.run([*plan, source], capture_output=True, text=True, check=True)  # 1: they differ
+            arm.planned.append(json.loads(said.stdout))
 
         with engine.open("/generate", greedy(prompt(100, 13), 1200, stream=True)) as stream:
             events = [json.loads(stream.readline().removeprefix(b"data: "))]  # so it runs
@@ -215,6 +220,17 @@ def test_the_counters_of_both_arms(arms: dict[str, Arm]) -> None:
         assert off.get(name, 0) == 0, name
     assert on["island_frontier_violations_total"] == 0
     assert on["island_hold_tokens{stat=max}"] == 0, "nobody runs"
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_the_plan_agrees_with_the_engine_and_its_log(arms: dict[str, Arm], mode: str) -> None:
+    running, log = arms[mode].planned
+    assert running["kv_bytes"] == 19_968 * 256 + 7_936 * 1_280  # fp32: 1 full layer and 5 sliding ones, 2 heads of 16
+    assert log["kv_bytes"] > running["kv_bytes"], "what there is room for"
+    for said in (running, log):
+        assert (said["page"], said["chunk"], said["max_running_requests"]) == (64, 512, 8)
+        assert len(said["check"]) >= 5
+        assert all(row["agrees"] for row in said["check"])
 
 
 def test_the_first_line_says_what_was_resolved(arms: dict[str, Arm]) -> None:
