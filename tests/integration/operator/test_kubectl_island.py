@@ -204,6 +204,18 @@ def test_programs_get_what_people_see(plane, island, gemma):
     assert island.json("diff", gemma, "stable", "desired")["changes"] == []
 
 
+def test_a_plan_takes_the_spec_s_values_and_says_what_its_pair_runs(island, gemma, tmp_path):
+    said = island.json("plan", gemma, "--isl", "2048", "--osl", "512")
+    assert (said["model"], said["page"], said["kv_bytes"]) == (gemma, 64, 6_400_000)
+    assert [half["half"] for half in said["spec"]] == ["islands", "stock"]
+    assert "As it is now:" in island(*"plan gemma --isl 2048 --osl 512 --concurrency 8".split())
+    file = tmp_path / "plan.json"
+    assert island("plan", gemma, "--isl", "2048", "--osl", "512", "--json", str(file)) == ""
+    assert json.loads(file.read_text()) == said
+    assert island("plan", gemma, "--model", "m", code=2).startswith("--model does not go with a NAME")
+    assert island("plan", gemma, "--isl", "2048", code=2) == "--isl alone says too little: give --osl too"
+
+
 def test_the_report_of_a_gate_is_saved_as_a_page(island, gemma, tmp_path):
     page = tmp_path / "gate.html"
     assert island("gate", gemma, "--report", "--output", str(page)) == f"Saved to {page}.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,8 +38,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 async def run(args: argparse.Namespace, access: Access) -> int:
     """Exit code 0; Refusal names the flag or the field."""
+    from rich.console import Console
+
     from island_operator.cli.kubectl.access import Refusal
-    from island_operator.cli.kubectl.text import console, show, show_json
+    from island_operator.cli.kubectl.text import show, show_json
 
     if given := [name for name in OWN if getattr(args, name) is not None]:
         flag = f"--{given[0].replace('_', '-')}"
@@ -51,7 +54,7 @@ async def run(args: argparse.Namespace, access: Access) -> int:
         raise Refusal(str(refused)) from refused
     now = list(halves(plan, spec))
     if args.json is None:
-        render.show(plan, console(), name=args.name)
+        render.show(plan, Console(width=None if sys.stdout.isatty() else cli.WIDTH), name=args.name)
         if now:
             show(["", "As it is now:", *map(_in_words, now)])
         return 0
