@@ -37,9 +37,11 @@ def draw(story: Scale, path: Path) -> None:
         switch = f"islands {'on' if seen[0].islands else 'off'}"
         what = f"{switch} by hand, at the lean ratio" if pod == story.by_hand else switch
         running.plot(at, [s.running for s in seen], color=color, label=f"running, {what}")
-        running.fill_between(at, [s.queued for s in seen], color=color, alpha=0.25, linewidth=0, label="waiting there")
+        running.fill_between(
+            at, [s.queued for s in seen], color=color, alpha=0.25, linewidth=0, label=f"waiting, {what}"
+        )
         pools.plot(at, [100 * s.swa for s in seen], color=color, label=f"SWA pool, {what}")
-        pools.plot(at, [100 * s.full for s in seen], color=color, linestyle=":", label="full pool there")
+        pools.plot(at, [100 * s.full for s in seen], color=color, linestyle=":", label=f"full pool, {what}")
     running.set(ylabel="requests", ylim=(0, None))
     pools.set(ylabel="pools, % in use", ylim=(0, 105))
     good = [r for r in outcome.requests if r.ok]
@@ -54,7 +56,8 @@ def draw(story: Scale, path: Path) -> None:
         latency.plot((request.at - outcome.began) / 60, request.seconds, "x", color=FAILED)
     latency.set(ylabel="latency when answered, s", xlabel="minutes since the start", ylim=(0, None))
     for axes in (running, pools):
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=7, ncols=6, frameon=False)
+        named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # a half may have had several pods
+        axes.legend(named.values(), named, loc="lower left", bbox_to_anchor=(0, 1), fontsize=7, ncols=6, frameon=False)
     for axes in (running, pools, latency):
         _chapters(axes, story, words=axes is latency)
     begun = next(at for title, at in outcome.chapters if title.startswith("Serve"))
