@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict
@@ -25,8 +26,8 @@ REPORT, SERVES, PAGE = "report.json", "serves.jsonl", "report.html"
 def prepare(directory: Path) -> IO[str]:
     """Make the directory, drop what an earlier run concluded, and open serves.jsonl. OSError when it cannot."""
     directory.mkdir(parents=True, exist_ok=True)
-    for earlier in (REPORT, PAGE):
-        (directory / earlier).unlink(missing_ok=True)
+    for earlier in (directory / REPORT, directory / PAGE, *directory.glob("engine-*.log")):
+        earlier.unlink(missing_ok=True)
     return (directory / SERVES).open("w", encoding="utf-8")
 
 
@@ -114,6 +115,14 @@ def _replace(directory: Path, name: str, text: str) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def last_lines(directory: Path, count: int = 20) -> list[str]:
+    """The end of the newest engine's log; empty when none booted."""
+    logs = sorted(directory.glob("engine-*.log"), key=lambda log: log.stat().st_mtime)
+    with contextlib.suppress(OSError):
+        return logs[-1].read_bytes()[-65_536:].decode("utf-8", "replace").splitlines()[-count:] if logs else []
+    return []
 
 
 def write_termination(path: Path, summary: Summary) -> None:

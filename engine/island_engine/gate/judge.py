@@ -162,6 +162,10 @@ def _nondeterminism(case: _Case) -> Conclusion | None:
                 return _repeats_not(f"{OFF_B} answers {name} differently when asked again", result)
     for again in case.seen.again.get(OFF_B, ()):
         result = pair(case.by_arm[OFF_A][again.probe.name], again, strict=_strict(case.rules, again.probe.cls))
+        if not result.comparable and again.probe.cls not in TIMED:
+            return _inconclusive(
+                "Nondeterminism", f"{OFF_B} serves {again.probe.name} at another depth when asked again"
+            )
         if result.index is not None:
             return _repeats_not(f"{OFF_B} answers {again.probe.name} differently when asked again", result)
     return None

@@ -106,6 +106,9 @@ async def _bounded(settings: Settings, ledger: Ledger, lines: IO[str]) -> Conclu
         async with asyncio.timeout(settings.deadline):
             return await _gate(settings, ledger, lines, progress)
     except Conclude as early:
+        if early.verdict is Verdict.ERROR:
+            for line in artifacts.last_lines(settings.report):
+                settings.say(f"engine: {line}")  # in a pod the log's file goes, what is said here stays
         return Conclusion(early.verdict, early.reason, early.message)
     except TimeoutError:
         return Conclusion(

@@ -136,6 +136,7 @@ def test_a_divergence_that_another_boot_does_not_repeat_is_no_verdict() -> None:
         (ON_B, [wrong[0], *right], "Unrepeated"),
         (ON_B, [wrong[0], *other], "Unrepeated"),
         (OFF_B, [right[0], *wrong], "Nondeterminism"),
+        (OFF_B, [right[0], replace(right[0], cached_tokens=28)], "Nondeterminism"),
     ):
         told = judge(PLAN, replace(seen, again={**seen.again, arm: answers}))
         assert (told.verdict, told.reason) == (Verdict.INCONCLUSIVE, reason)

@@ -139,6 +139,16 @@ def test_nothing_unexpected_passes(
     assert not any(alive(pid) for pid in engines(gate.report_dir))
 
 
+def test_the_last_lines_of_a_dead_engine_are_said(gate: FakeGate) -> None:
+    said: list[str] = []
+    gate.run("die-at-boot", "any", say=said.append)
+    assert said[-3:] == [
+        "engine: loading",
+        "engine: ValueError: --page-size 63: use a power of two",
+        "engine: cleaning up",
+    ]
+
+
 def test_a_busy_engine_is_waited_for(gate: FakeGate) -> None:
     assert gate.run("busy-once", "any").verdict is Verdict.PASS
 
