@@ -133,8 +133,8 @@ cluster-down: root ## Take it down; leaves nothing
 	@e2e/cluster/cluster down
 cluster-status: ## What runs, and where its KUBECONFIG is
 	@e2e/cluster/cluster status || [ $$? = 3 ]  # 3: there is none, and that was said
-images: root venv ## Build the images of the Dockerfile without Docker
-	@e2e/cluster/cluster images
+images: root venv ## Build the images of the Dockerfile without Docker; CHECK=1: also the operator's twice, and compare
+	@e2e/cluster/cluster images $(if $(CHECK),--check)
 
 .PHONY: format
 format: venv ## Format and fix what the linters can fix

@@ -63,6 +63,9 @@ def parser() -> argparse.ArgumentParser:
     look.add_argument("--json", action="store_true", help="one JSON object")
     add("binaries", _binaries, "Build Kubernetes, CoreDNS and Helm where missing; prints their directory.")
     build = add("images", _images, "Build this project's images where missing; imports them where the cluster is up.")
+    build.add_argument(
+        "--check", action="store_true", help="also build twice from nothing and compare; the engine's stages"
+    )
     build.add_argument("--sizes", action="store_true", help="also compress each, to say how large a pull would be")
     for name, run, text in (
         ("kubectl", _kubectl, "Run kubectl on the cluster."),
@@ -131,6 +134,8 @@ def _images(args: argparse.Namespace) -> int:
     images.ensure(wanted)
     if claim()[0] is Claim.OURS:
         store.bring(wanted)
+    if args.check:
+        print(f"reproducible  operator {images.check()}")
     for image in wanted:
         size = ""
         if args.sizes:

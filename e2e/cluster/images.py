@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -22,7 +23,7 @@ from .paths import CHECKOUT, cache, content_key, need_space
 from .progress import locked, say, step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 INTERNAL = "localhost/radix-islands"
 SUITE = "bookworm"
@@ -205,7 +206,8 @@ def base() -> str:
         with step("unpacking the Debian base"), tempfile.TemporaryDirectory(dir=images_directory()) as scratch:
             (Path(scratch) / "base.tar").hardlink_to(tar)
             (Path(scratch) / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
-            _run(_buildah("bud", "--isolation", "chroot", "-t", ref, scratch), "unpacking the Debian base")
+            command = _buildah("bud", "--isolation", "chroot", "--timestamp", "0", "-t", ref, scratch)
+            _run(command, "unpacking the Debian base")
     return ref
 
 
@@ -241,32 +243,43 @@ def _forget_builds_before(repository: str, keep: str) -> None:
     _run(_buildah("rmi", "--prune"), "dropping builds that nothing names")
 
 
-def _build_from_dockerfile(image: Image) -> None:
+@contextlib.contextmanager
+def builder() -> Iterator[Callable[..., None]]:
+    """`build(target, ref, key, *options)` runs buildah on a copy of the sources, which may change meanwhile."""
     apt.ensure(apt.IMAGES)
     need_space(images_directory(), 3, "building container images")
     for left in images_directory().glob("context.*"):  # of a build that was killed
         shutil.rmtree(left, ignore_errors=True)
-    target = image.repository.rsplit("/", 1)[1]
-    base_ref, wheels = base(), wheelhouse()
-    with (
-        step(f"building image {image.ref}", "about 30 s"),
-        tempfile.TemporaryDirectory(dir=images_directory(), prefix="context.") as scratch,
-    ):
-        context = Path(scratch)
-        for path in source_files():  # a copy: sources may change while a build reads them
-            copy = context / path.relative_to(CHECKOUT)
+    fixed = [f"--build-arg={setting}" for setting in (f"BASE={base()}", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels")]
+    # oci: the docker format's configuration names the host and the container of the build, so no two are equal
+    fixed += ["--isolation=chroot", "--pull-never", "--network=host", "--layers", "--format=oci", "--timestamp=0"]
+    fixed += [f"--volume={wheelhouse()}:/wheels:ro"]
+    with tempfile.TemporaryDirectory(dir=images_directory(), prefix="context.") as context:
+        for path in source_files():
+            copy = Path(context) / path.relative_to(CHECKOUT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
-        arguments = [
-            f"--build-arg={setting}" for setting in (f"BASE={base_ref}", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels")
-        ]
-        options = ["--isolation=chroot", "--pull-never", "--network=host", "--layers", "--format=docker"]
-        options += [f"--volume={wheels}:/wheels:ro"]
+
+        def build(target: str, ref: str, key: str, *options: str) -> None:
+            made = [f"--target={target}", f"--tag={ref}", f"--build-arg=REVISION={key}"]  # a working tree is no commit
+            _run(_buildah("bud", *fixed, *made, *options, context), f"building {ref}")
+
+        yield build
+
+
+def image_id(ref: str) -> str:
+    """Of an image in buildah's storage: the digest of its configuration, and so of all that is in it."""
+    command = _buildah("images", "--no-trunc", "--quiet", ref)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _build_from_dockerfile(image: Image) -> None:
+    target = image.repository.rsplit("/", 1)[1]
+    with step(f"building image {image.ref}", "about 30 s"), builder() as build:
         # The stage that both images copy from is named too: only so is it still there for the next build to reuse.
         stage = f"{INTERNAL}/build:{image.key}"
-        for name, ref in (("build", stage), (target, image.keyed)):
-            command = _buildah("bud", *options, *arguments, f"--target={name}", f"--tag={ref}", str(context))
-            _run(command, f"building {ref}")
+        build("build", stage, image.key)
+        build(target, image.keyed, image.key)
         fresh = image.archive.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
@@ -274,3 +287,21 @@ def _build_from_dockerfile(image: Image) -> None:
     _forget_builds_before(f"{INTERNAL}/build", stage)
     _forget_builds_before(image.repository, image.keyed)
     say(f"built {image.ref}: {image.archive.stat().st_size / 2**20:.0f} MiB unpacked")
+
+
+def check() -> str:
+    """Build the operator's image twice from nothing, and the engine's stages once, with the operator's lock in place of
+    15 GB. Returns the image's id; ClusterError when the two differ.
+    """
+    again = [f"{INTERNAL}/check:{name}" for name in ("first", "second", "engine")]
+    with step("building the operator's image twice, and the engine's stages", "about 2 min"), builder() as build:
+        key = source_key()
+        for ref in again[:2]:
+            build("operator", ref, key, "--no-cache")
+        first, second = map(image_id, again[:2])
+        base_of_engine = f"--build-arg=ENGINE_BASE={base()}"
+        build("engine", again[2], key, base_of_engine, "--build-arg=ENGINE_LOCKS=locks/operator.txt")
+    _run(_buildah("rmi", "--force", *again), "dropping what was built to compare")
+    if first != second:
+        raise ClusterError(f"two builds of the operator's image differ: {first} and {second}")
+    return first
