@@ -50,7 +50,7 @@ ARG SOURCE
 COPY --from=dependencies /opt/venv /opt/venv
 COPY --from=build /opt/operator /opt/operator
 ENV PATH=/opt/operator/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    PYTHONPATH=/opt/operator/lib/python3.11/site-packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+    PYTHONPATH=/opt/operator/lib/python3.11/site-packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 USER 65532:65532
 ENTRYPOINT ["island-operator"]
 LABEL org.opencontainers.image.title="radix-islands operator" \
