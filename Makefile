@@ -112,6 +112,10 @@ build/bench/%.json: $(MEASURED) | venv-engine
 bench-readme: venv ## Put what `make bench` measured into docs/bench and the README
 	@.venv/bin/python -m island_engine.bench.readme --from build/bench
 
+.PHONY: bench-operator
+bench-operator: venv ## 1,000 InferenceServices on a real API server against their targets: docs/bench/operator.json (20 to 40 min, no root)
+	@PYTHONPATH=e2e:tests .venv/bin/python -m bench_operator $(BENCH_OPERATOR)
+
 .PHONY: docs
 docs: venv ## The documentation as a site, under build/docs; open index.html
 	@.venv/bin/island-operator crd --reference > docs/reference.md

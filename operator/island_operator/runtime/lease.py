@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("island_operator.lease")
 
+RETRY = 0.5  # seconds
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -65,7 +67,8 @@ class Lease:
     async def lost(self) -> None:
         """Renew until somebody else holds it (at once), or until `deadline` passes without an answer."""
         while self.held():
-            await asyncio.sleep(self._terms.renew)
+            # without an answer the connection may be dead and not say so: the next attempt opens another, in time
+            await asyncio.sleep(self._terms.renew if self.answered else RETRY)
             await self._try()
         log.error("lost the lease %s/%s: stopping", self._namespace, self._name)
 

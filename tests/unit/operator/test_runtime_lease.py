@@ -197,6 +197,28 @@ def test_an_attempt_that_hangs_does_not_outlive_the_deadline():
     virtually(story())
 
 
+def test_one_connection_that_fell_silent_costs_no_leadership():
+    async def story():
+        cluster = FakeCluster()
+        a = lease(cluster, "a")
+        await a.take()
+        keeping, get = asyncio.create_task(a.lost()), cluster.get
+
+        async def hang(*_):
+            cluster.get = get  # the next attempt opens another connection
+            await asyncio.sleep(10_000)
+
+        cluster.get = hang
+        await asyncio.sleep(8)
+        assert a.answered, "with two seconds to spare"
+        await asyncio.sleep(60)
+        assert not keeping.done()
+        assert a.held()
+        keeping.cancel()
+
+    virtually(story())
+
+
 def test_releasing_an_unreachable_lease_is_no_error():
     async def story():
         cluster = FakeCluster()
