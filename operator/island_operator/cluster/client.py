@@ -66,7 +66,7 @@ class KubernetesCluster:
         file = kubeconfig or os.environ.get("KUBECONFIG")
         with ExitStack() as scratch:
             try:
-                if not file and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                if not (file or context) and os.environ.get("KUBERNETES_SERVICE_HOST"):
                     config.load_incluster_config(client_configuration=configuration)
                 else:
                     _must_exist(file or "~/.kube/config")

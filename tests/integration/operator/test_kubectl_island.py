@@ -6,13 +6,17 @@ The commands that docs/kubectl-island.md shows are run here, and print what it s
 import base64
 import contextlib
 import copy
+import fcntl
 import io
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -208,7 +212,7 @@ def test_a_plan_takes_the_spec_s_values_and_says_what_its_pair_runs(island, gemm
     said = island.json("plan", gemma, "--isl", "2048", "--osl", "512")
     assert (said["model"], said["page"], said["kv_bytes"]) == (gemma, 64, 6_400_000)
     assert [half["half"] for half in said["spec"]] == ["islands", "stock"]
-    assert "As it is now:" in island(*"plan gemma --isl 2048 --osl 512 --concurrency 8".split())
+    assert "As it is now:" in island("plan", gemma, "--isl", "2048", "--osl", "512")
     file = tmp_path / "plan.json"
     assert island("plan", gemma, "--isl", "2048", "--osl", "512", "--json", str(file)) == ""
     assert json.loads(file.read_text()) == said
@@ -255,6 +259,26 @@ def test_watching_prints_what_changes_and_ends_quietly(plane, island, gemma):
         watching.stdout.close()
         assert watching.wait(timeout=20) == 130
         assert watching.stderr.read() == ""
+
+
+def test_on_a_terminal_the_tree_is_drawn_over_itself_and_the_last_of_it_stays(island, gemma):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(PLUGIN, [PLUGIN, "status", gemma, "--watch"], island.env | {"TERM": "xterm"})  # noqa: S606
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    drawn = b""
+    while drawn.count(b"Replicas:") < 2:
+        drawn += os.read(terminal, 65536)
+    os.kill(pid, signal.SIGINT)
+    with contextlib.suppress(OSError):  # how a terminal says that its program has ended
+        while more := os.read(terminal, 65536):
+            drawn += more
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    screen, _, left = drawn.partition(b"\x1b[?1049l")
+    assert b"\x1b[?1049h" in screen
+    assert left.count(b"Replicas:") == 1
+    assert b"Traceback" not in left
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(plane, island, gemma):

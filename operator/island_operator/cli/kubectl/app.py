@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -141,6 +142,9 @@ def _conflict(args: argparse.Namespace) -> str | None:
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 not so (a verb refused, revisions differ, doctor found something), 2 bad input."""
     given = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for an icon
     top = parser(given[0] if given else None)
     args = top.parse_args(given)
     if args.version:

@@ -130,9 +130,10 @@ async def _watch(args: argparse.Namespace, access: Access) -> None:
                 if not isinstance(seen, Unreachable):
                     lines = tree.render(seen, now())
                 told = [Text(f"No answer from the API server: {seen}", "red")] if silent else []
-                for line in lines:
-                    line.no_wrap, line.overflow = True, "ellipsis"
-                live.update(Group(*told, *lines), refresh=True)
+                drawn = [line.copy() for line in lines]
+                for line in drawn:
+                    line.no_wrap, line.overflow = True, "ellipsis"  # a line that wraps would push the others away
+                live.update(Group(*told, *drawn), refresh=True)
     finally:
         show(lines)  # the last of it stays on the terminal
 
