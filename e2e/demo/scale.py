@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from demo.kube import Kube, Object
     from demo.narrator import Narrator
 
-WARM, MEASURED = 60, 80  # seconds: until the transcripts fill the pools, and those that are judged
+WARM, MEASURED = 45, 60  # seconds: until the transcripts fill the pools, and those that are judged
 LABEL = "radix-islands.dev/"
 
 
