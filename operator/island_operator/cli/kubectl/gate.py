@@ -96,16 +96,20 @@ async def _logs(args: argparse.Namespace, access: Access, snapshot: Snapshot, ga
     """From the pod while it is there, else what the operator kept of it."""
     with _opened(args.output) as file:
         if (pod := _pod(snapshot, gate)) is None:
-            kept = await _kept(access, snapshot, gate)
-            file.write(kept.get("log.txt", "") + kept.get("report.jsonl", ""))
+            file.write((await _kept(access, snapshot, gate)).get("log.txt", ""))
             return
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if args.follow:
             async for part in follow(access, space, name):
-                file.write(part)
+                file.write(spoken(part))
                 file.flush()
         else:
-            file.write(await access.cluster.log(space, name, CONTAINER))
+            file.write(spoken(await access.cluster.log(space, name, CONTAINER)))
+
+
+def spoken(log: str) -> str:
+    """Without the report that a gate's log ends with, in one line for machines."""
+    return "".join(line for line in log.splitlines(keepends=True) if not line.startswith('{"'))
 
 
 def _pod(snapshot: Snapshot, gate: state.Gate) -> Object | None:
@@ -174,7 +178,7 @@ def as_page(gate: state.Gate, kept: dict[str, str]) -> str:
 def _plain_page(gate: state.Gate, kept: dict[str, str]) -> str:
     facts = json.loads(kept["verdict.json"]) if "verdict.json" in kept else state.dumped(gate)
     rows = "".join(f"<tr><th>{quoted(str(k))}</th><td>{quoted(_told(v))}</td></tr>" for k, v in facts.items())
-    log = kept.get("log.txt", "") + kept.get("report.jsonl", "")
+    log = kept.get("log.txt", "")
     verdict, color = str(gate.verdict), VERDICT_COLORS.get(str(gate.verdict), "#59636e")
     return "\n".join(
         [

@@ -60,7 +60,7 @@ async def look(access: Access, name: str) -> View:
 
 
 async def _progress(access: Access, snapshot: Snapshot) -> str | None:
-    """The last line that a running gate printed; None where it may not be read, or there is none."""
+    """The last line of progress that a running gate printed; None where it may not be read, or there is none."""
     pods = (p for p in snapshot.of("Pod") if label(p, ROLE) == GATE and placed(p) and not ended(p))
     if (pod := next(pods, None)) is None:
         return None
@@ -68,7 +68,8 @@ async def _progress(access: Access, snapshot: Snapshot) -> str | None:
     path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
     with contextlib.suppress(ApiError):
         said = await access.cluster.request("get", path, "Pod/log", query={"container": CONTAINER, "tailLines": "1"})
-        return said.decode(errors="replace").strip() or None
+        line = said.decode(errors="replace").strip()
+        return line if line.startswith("gate ") else None  # its last line of all is its report
     return None
 
 

@@ -239,6 +239,13 @@ def test_a_log_is_followed_until_its_pod_has_ended(monkeypatch, capsys):
     assert capsys.readouterr().err == "kubectl island: waits for pod p to start\n"
 
 
+def test_a_log_for_a_person_leaves_out_the_report_for_machines():
+    assert (
+        gate.spoken('gate 1 s  off-A\n{"schema":"x"}\nPASS Equal: {"all"}\n')
+        == 'gate 1 s  off-A\nPASS Equal: {"all"}\n'
+    )
+
+
 # --- verbs ------------------------------------------------------------------------------------------------------------
 
 
