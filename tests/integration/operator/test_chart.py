@@ -79,9 +79,9 @@ def prometheus_operator(plane):
     def objs(**fields):
         return {"type": "array", "items": obj(**fields)}
 
-    relabeling = objs(sourceLabels=texts, targetLabel=text, action=text, regex=text)
+    relabeling = objs(sourceLabels=texts, targetLabel=text, action=text, regex=text, replacement=text)
     endpoint = {"port": text, "path": text, "interval": text, "honorLabels": {"type": "boolean"}}
-    endpoints = objs(**endpoint, relabelings=relabeling)
+    endpoints = objs(**endpoint, relabelings=relabeling, metricRelabelings=relabeling)
     namespaces = obj(any={"type": "boolean"}, matchNames=texts)
     rule = {"alert": text, "expr": text, "for": text, "labels": mapping, "annotations": mapping}
     specs = {
