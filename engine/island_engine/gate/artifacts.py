@@ -44,6 +44,7 @@ def write_serve(file: IO[str], serve: Serve, answer: Answer, seconds: float) -> 
         "output": serve.output,
         "top": answer.top,
         "retractions": serve.retractions,
+        "steps": serve.steps,
         "batch": serve.batch,
         "seconds": round(seconds, 4),
     }
