@@ -33,10 +33,13 @@ def needs_optional(parent: Object) -> bool:
 
 
 def is_urgent(parent: Object) -> bool:
-    """A user waits for this: an edit of something that we already serve (the kill switch), or a verb."""
-    meta, observed = parent["metadata"], (parent.get("status") or {}).get("observedGeneration")
+    """A user waits for this: an edit of something that we already serve (the kill switch), a verb, or a run that leads
+    away from a fault.
+    """
+    meta, status = parent["metadata"], parent.get("status") or {}
     verbs = any(name.startswith(f"{GROUP}/") for name in meta.get("annotations") or {})
-    return verbs or (observed is not None and observed != meta.get("generation"))
+    edited = status.get("observedGeneration", meta.get("generation")) != meta.get("generation")
+    return verbs or edited or (status.get("run") or {}).get("kind", "Rollout") != "Rollout"
 
 
 class Feed:

@@ -135,8 +135,8 @@ class Queue:
     async def _pass(self, key: Key) -> None:
         started = self._running[key] = _now()
         self._observer.waited(started - self._dirty.pop(key))
+        hurried, result = key in self._urgent, "error"
         self._urgent.discard(key)
-        result = "error"
         try:
             with about(key):
                 done = await self._work(key)
@@ -145,11 +145,13 @@ class Queue:
             else:
                 result = "success"
                 self._failures.pop(key, None)
-            if done.again is not None:
+            if done.again:
                 self.later(key, done.again)
             if done.wrote:  # look once more at what the writes made of the world; their echoes wake nobody
                 self._writes[key] = (self._allowance(key) - 1.0, _now())
-                self.add(key)
+            if done.wrote or done.again == 0:
+                # what an urgent pass decided is carried out by the next: that must not wait behind the backlog either
+                self.add(key, urgent=hurried and self._allowance(key) >= 1.0)
         except Exception as error:  # noqa: BLE001 - one resource's failure must never end the others' worker
             self._retry(key, f"{type(error).__name__}: {error}")
         finally:

@@ -110,6 +110,14 @@ def test_edits_of_what_is_served_and_verbs_are_urgent_a_new_resource_is_not():
     assert not is_urgent({"metadata": {"generation": 1, "annotations": None}, "status": None})
 
 
+def test_a_run_that_leads_away_from_a_fault_is_urgent_to_its_end_an_ordinary_one_is_not():
+    def rolling(kind):
+        return {"metadata": {"generation": 2}, "status": {"observedGeneration": 2, "run": {"kind": kind}}}
+
+    kinds = ("KillSwitch", "Rollback", "Revert", "Rollout")
+    assert [is_urgent(rolling(kind)) for kind in kinds] == [True, True, True, False]
+
+
 def test_the_sweep_finds_what_vanished_between_two_watches_and_survives_an_outage():
     async def story():
         it, cluster, cache, inbox = feed()

@@ -134,6 +134,29 @@ def test_an_urgent_key_passes_the_backlog_even_when_it_was_already_in_it():
     assert virtually(story()) == ["bulk0", "bulk4", "switch", "bulk1", "bulk2", "bulk3"]
 
 
+@pytest.mark.parametrize("left", [Done(0.0, wrote=True), Done(0.0), Done(wrote=True)])
+def test_what_an_urgent_pass_leaves_to_do_does_not_wait_behind_the_backlog(left):
+    """The pass that throws the kill switch only records it; the next one moves the pods."""
+
+    async def story():
+        ran = []
+
+        async def work(k):
+            ran.append(k.name)
+            await asyncio.sleep(1)
+            return left if ran.count("switch") < 3 and k.name == "switch" else Done()
+
+        async with working(work, workers=1) as queue:
+            for n in range(3):
+                queue.add(key(f"bulk{n}"))
+            await asyncio.sleep(0.5)
+            queue.add(key("switch"), urgent=True)
+            await asyncio.sleep(20)
+        return ran
+
+    assert virtually(story()) == ["bulk0", "switch", "switch", "switch", "bulk1", "bulk2"]
+
+
 def test_failures_come_back_with_doubling_jittered_capped_delays_and_success_resets_them():
     async def story():
         at, fail = [], True
