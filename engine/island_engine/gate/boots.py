@@ -67,6 +67,7 @@ class Boots:
         for arm in arms:
             self.begun += 1
             self.booting[arm.name] = asyncio.create_task(self._boot(arm, self.begun))
+        self.progress.expects(len(self.booting))
 
     @contextlib.asynccontextmanager
     async def arm(self, name: str) -> AsyncIterator[Engine]:

@@ -60,6 +60,10 @@ class Progress:
         """So many arms, the current one included, have these to answer."""
         self.work.weight_left = arms * sum(weight(p) for p in probes)
 
+    def expects(self, boots: int) -> None:
+        """So many boots are to come, at least."""
+        self.work.boots_left = max(self.work.boots_left, boots)
+
     def parts(self, count: int) -> None:
         """From here on the work is `count` parts of about the same size, and no boot."""
         self.work = Work(boots_left=0, boots_done=1, weight_left=count)
