@@ -151,10 +151,11 @@ def _row(what: str, planned: int, engine: int) -> Row:
 def _ask(url: str) -> Engine:
     answer = _get(f"{url}/server_info")
     try:
-        info = json.loads(answer)
-    except ValueError:
+        return of_answers(json.loads(answer), _get(f"{url}/metrics", optional=True), url)
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        if isinstance(fault, PlanError):
+            raise
         raise PlanError(f"--check {url}: /server_info is not SGLang's; give the engine's own address") from None
-    return of_answers(info, _get(f"{url}/metrics", optional=True), url)
 
 
 def _get(url: str, *, optional: bool = False) -> str:

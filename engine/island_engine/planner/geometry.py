@@ -65,6 +65,7 @@ POOLED = frozenset(
 )
 _STATE = ("mamba", "linear_attention", "conv", "recurrent", "hybrid", "ssm")
 _STATE_KEYS = ("ssm_state_size", "mamba_d_state", "mamba_num_heads", "hybrid_override_pattern", "linear_num_key_heads")
+MOST, MOST_LAYERS = 1 << 20, 10_000  # of what a config.json counts: more is a mistake
 _INSTEAD = "use a hybrid sliding-window model, or --geometry FILE"
 
 
@@ -91,12 +92,12 @@ def from_config(path: Path, dtype: str = "auto", tp: int = 1, draft_bytes: int =
     text = config.get("text_config", config)
     if not isinstance(text, dict):
         raise PlanError(f"--model {file}: text_config is not an object; {_INSTEAD}")
-    name = str((config.get("architectures") or text.get("architectures") or [text.get("model_type", "this model")])[0])
     said = DEFAULTS.get(str(text.get("model_type")), {}) | {
         key: value for key, value in text.items() if value is not None
     }
     size, own = _element(said, config, dtype)
     try:
+        name = _name(config, said)
         full, sliding = _layers(name, said)
         cost = Geometry(
             window=_window(name, said),
@@ -106,7 +107,7 @@ def from_config(path: Path, dtype: str = "auto", tp: int = 1, draft_bytes: int =
         )
         return Model(name, cost, (full, sliding), own, name in POOLED or bool(said.get("is_hybrid_swa")))
     except KeyError as missing:
-        raise PlanError(f"--model {file}: no {missing.args[0]} for {name}, so its KV is unknown; {_INSTEAD}") from None
+        raise PlanError(f"--model {file}: has no {missing.args[0]}, so its KV is not known; {_INSTEAD}") from None
     except (TypeError, ValueError, AttributeError) as fault:
         raise PlanError(f"--model {file}: {fault}; {_INSTEAD}") from None
 
@@ -141,11 +142,25 @@ def _read(flag: str, path: Path, instead: str) -> dict[str, Any]:
     return said
 
 
+def _name(config: Mapping[str, Any], said: Mapping[str, Any]) -> str:
+    """What SGLang calls the model."""
+    named = config.get("architectures") or said.get("architectures")
+    return str(named[0] if named and isinstance(named, list) else said.get("model_type", "this model"))
+
+
+def _whole(said: Mapping[str, Any], key: str, most: int) -> int:
+    """A field that counts something. KeyError: it is missing; ValueError: it cannot be."""
+    value = said[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+        raise ValueError(f"{key} {json.dumps(value)} is not a whole number from 1 to {most}")
+    return value
+
+
 def _window(name: str, said: Mapping[str, Any]) -> int:
     """The sliding window, tokens."""
     for key in ("sliding_window", "sliding_window_size", "window_size"):
         if said.get(key):
-            return int(said[key])
+            return _whole(said, key, MOST)
     raise ValueError(f"{name} has no sliding window")
 
 
@@ -158,7 +173,7 @@ def _layers(name: str, said: Mapping[str, Any]) -> tuple[int, int]:
     kinds = said.get("layer_types") or said.get("layers_block_type")
     if any(word in str(kind) for kind in kinds or () for word in _STATE) or any(said.get(key) for key in _STATE_KEYS):
         raise ValueError(f"{name} has Mamba or linear attention layers, whose state islands do not know")
-    count = int(said["num_hidden_layers"])
+    count = _whole(said, "num_hidden_layers", MOST_LAYERS)
     kinds = list(kinds or _pattern(said, count))[:count]
     if unknown := sorted(set(map(str, kinds)) - {"full_attention", "sliding_attention"}):
         raise ValueError(f"{name} has layers of a kind that is not known, {unknown[0]}")
@@ -188,30 +203,36 @@ def _pattern(said: Mapping[str, Any], count: int) -> list[str]:
 
 def _elements(said: Mapping[str, Any], tp: int, *, sliding: bool) -> int:
     """Elements of K and V that one layer of a kind keeps per token and GPU."""
-    groups = said.get("num_attention_groups")
-    heads = said.get("num_key_value_heads") or groups or said["num_attention_heads"]
-    width = said.get("head_dim") or said["hidden_size"] // said["num_attention_heads"]
-    value = said.get("v_head_dim") or width
+    shape = dict(said)
+    shape["heads"] = said.get("num_key_value_heads") or said.get("num_attention_groups") or said["num_attention_heads"]
+    shape["width"] = said.get("head_dim") or _whole(said, "hidden_size", MOST) // _whole(
+        said, "num_attention_heads", MOST
+    )
     if said.get("model_type") == "gemma4_text":  # states its sliding layers, and how the full ones differ
-        if not sliding:
-            heads, width = _gemma4_full(said, heads, width)
-        value = width
+        shape |= {} if sliding else _gemma4_full(said)
     elif sliding:
         other = said.get("attention_other_setting") or {}
-        heads = said.get("swa_num_key_value_heads") or other.get("num_attention_groups") or heads
-        width = said.get("swa_head_dim") or width
-        value = said.get("swa_v_head_dim") or (width if said.get("swa_head_dim") else value)
-    return max(1, int(heads) // tp) * (int(width) + int(value))
+        names = {"heads": said.get("swa_num_key_value_heads") or other.get("num_attention_groups")}
+        names |= {
+            "width": said.get("swa_head_dim"),
+            "v_head_dim": said.get("swa_v_head_dim") or said.get("swa_head_dim"),
+        }
+        shape |= {name: value for name, value in names.items() if value}
+    if not shape.get("v_head_dim"):
+        shape["v_head_dim"] = shape["width"]
+    heads, width, value = (_whole(shape, key, MOST) for key in ("heads", "width", "v_head_dim"))
+    return max(1, heads // tp) * (width + value)
 
 
-def _gemma4_full(said: Mapping[str, Any], heads: int, width: int) -> tuple[int, int]:
-    """KV heads and head dimension of Gemma 4's full layers, as its config class reads both spellings."""
+def _gemma4_full(said: Mapping[str, Any]) -> dict[str, Any]:
+    """How Gemma 4's full layers differ, as its config class reads both spellings."""
     if "per_layer_config" in said:  # saved by transformers: only what differs, by layer
         own: Mapping[str, Any] = next(iter(said["per_layer_config"].values()), {})
-        return own.get("num_key_value_heads", heads), own.get("head_dim", width)
-    if said.get("attention_k_eq_v"):
-        heads = said.get("num_global_key_value_heads") or heads
-    return heads, said.get("global_head_dim", 512)
+        names = {"heads": own.get("num_key_value_heads"), "width": own.get("head_dim")}
+    else:
+        heads = said.get("num_global_key_value_heads") if said.get("attention_k_eq_v") else None
+        names = {"heads": heads, "width": said.get("global_head_dim", 512)}
+    return {name: value for name, value in names.items() if value}
 
 
 def _element(said: Mapping[str, Any], config: Mapping[str, Any], dtype: str) -> tuple[int, str]:

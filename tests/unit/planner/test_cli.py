@@ -347,14 +347,14 @@ def test_a_model_of_another_size_does_not_agree_with_the_log(run, tiny, tmp_path
 
 class Answers(http.server.BaseHTTPRequestHandler):
     metrics = True
+    info = (ENGINE / "server_info.json").read_bytes()
 
     def do_GET(self):
-        path = ENGINE / {"/server_info": "server_info.json", "/metrics": "metrics.txt"}[self.path]
         found = self.metrics or self.path != "/metrics"
         self.send_response(200 if found else 404)
         self.end_headers()
         if found:
-            self.wfile.write(path.read_bytes())
+            self.wfile.write(self.info if self.path == "/server_info" else (ENGINE / "metrics.txt").read_bytes())
 
     def log_message(self, *_):
         pass
@@ -381,6 +381,26 @@ def test_a_running_engine_agrees(run, tiny, engine):
     rows = {row["what"]: row["engine"] for row in said["check"]}
     assert rows["SWA pool at its ratio"] == "7,936"
     assert rows.get("SWA held a request") == ("256" if metrics else None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b"<html>",
+        b'{"max_total_num_tokens": 5, "internal_states": [{"memory_usage": {"token_capacity_swa": 5}}]}',
+    ],
+)
+def test_another_server_is_told_so(run, tiny, engine, monkeypatch, answer):
+    monkeypatch.setattr(Answers, "info", answer)
+    code, _, err = run("--model", tiny, "--check", engine[0])
+    assert code == 2
+    assert "/server_info is not SGLang's; give the engine's own address" in err
+
+
+def test_an_engine_with_one_pool_is_told_so(run, tiny, engine, monkeypatch):
+    monkeypatch.setattr(Answers, "info", b'{"max_total_num_tokens": 5, "internal_states": []}')
+    assert "has no SWA pool; give one of a hybrid sliding-window model" in run("--model", tiny, "--check", engine[0])[2]
 
 
 # --- the picture, and how light it is ---------------------------------------------------------------------------------

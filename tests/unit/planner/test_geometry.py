@@ -287,7 +287,12 @@ REFUSED = {
         "no num_attention_heads",
     ),
     "too few kinds": (GEMMA4 | {"num_hidden_layers": 31, "model_type": "x"}, "names the kind of 30 of its 31 layers"),
-    "heads that are no number": (GEMMA4 | {"num_key_value_heads": "many"}, "many"),
+    "heads that are no number": (GEMMA4 | {"num_key_value_heads": "many"}, 'heads "many" is not a whole number'),
+    "layers beyond all": (
+        GEMMA4 | {"num_hidden_layers": 10**30, "layer_types": None},
+        "is not a whole number from 1 to 10000",
+    ),
+    "a negative window": (GEMMA4 | {"sliding_window": -1}, "sliding_window -1 is not a whole number"),
     "text_config is no object": ({"text_config": []}, "text_config is not an object"),
 }
 
