@@ -10,6 +10,7 @@ from support.resources import BASE, DERIVED, resource
 from island_engine import sizing
 from island_operator.api.spec import Spec
 from island_operator.api.status import Status
+from island_operator.core.revision import parts_of
 
 EXAMPLES = [
     pytest.param(obj["spec"], id=f"{file.stem}-{obj['metadata']['name']}")
@@ -22,16 +23,22 @@ EXAMPLES = [
 @pytest.mark.parametrize("spec", EXAMPLES)
 def test_an_example_reads_and_both_its_halves_are_above_their_floors(spec):
     read = Spec.model_validate(spec)
-    serving = sizing.Serving(read.engine.page_size, read.engine.chunked_prefill_size, read.engine.max_running_requests)
-    assert read.partition is not None
-    for half, islands in ((read.partition.islands, True), (read.partition.stock, False)):
-        pool = sizing.Half(half.swa_full_tokens_ratio, half.max_total_tokens)
-        assert pool.swa_tokens >= sizing.floor(read.geometry.sliding_window, serving, islands=islands)
-        cost = sizing.Geometry(
-            read.geometry.sliding_window, read.geometry.full_bytes_per_token, read.geometry.swa_bytes_per_token
-        )
-        bytes_used = half.max_total_tokens * cost.bytes_per_token(float(half.swa_full_tokens_ratio))
-        assert bytes_used <= read.geometry.kv_budget_bytes
+    engine, geometry = read.engine, read.geometry
+    cost = sizing.Geometry(
+        geometry.sliding_window,
+        geometry.full_bytes_per_token,
+        geometry.swa_bytes_per_token,
+        geometry.draft_bytes_per_token,
+    )
+    partition = parts_of(read.model_dump(by_alias=True, mode="json"))["partition"]  # derived where it is absent
+    for name, islands in (("islands", True), ("stock", False)):
+        half = partition[name]
+        pool = sizing.Half(half["swaFullTokensRatio"], half["maxTotalTokens"])
+        most = half.get("maxRunningRequests") or engine.max_running_requests
+        serving = sizing.Serving(engine.page_size, engine.chunked_prefill_size, most)
+        assert pool.swa_tokens >= sizing.floor(geometry.sliding_window, serving, islands=islands)
+        bytes_used = half["maxTotalTokens"] * cost.bytes_per_token(float(half["swaFullTokensRatio"]))
+        assert bytes_used <= geometry.kv_budget_bytes
 
 
 def test_what_is_not_said_has_the_safe_default():
