@@ -135,6 +135,11 @@ class Plan:
             wanted = max(wanted, sizing.floor(cost.window, replace(self.serving, running=1), islands=islands))
         return min(1.0, sizing.leanest(cost, wanted, self.budget))
 
+    def plateau(self, *, islands: bool) -> tuple[float, float] | None:
+        """The ratios at which all of `most` requests run; None without a workload, and where the pools run fewer."""
+        asked = self.asked(islands=islands)
+        return capacity.plateau(asked, self.model.cost, self.budget, self.most) if asked else None
+
     def flat(self, *, islands: bool) -> tuple[float, float] | None:
         """The ratios that run within 2 % of the most requests; None without a workload, and where prompts are reused,
         because there every token of the full pool counts.

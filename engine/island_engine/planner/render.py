@@ -64,11 +64,11 @@ def _half(side: Side) -> dict[str, Any]:
 
 
 def _side(plan: Plan, side: Side) -> dict[str, Any]:
-    flat = plan.flat(islands=side.islands)
+    edges = {"plateau": plan.plateau(islands=side.islands), "flat": plan.flat(islands=side.islands)}
     return _half(side) | {
         "max_running_requests": side.cap,
         "cliff": round(plan.cliff(islands=side.islands), 4),
-        "flat": [round(edge, 4) for edge in flat] if flat else None,
+        **{name: [round(edge, 4) for edge in found] if found else None for name, found in edges.items()},
     }
 
 
@@ -159,14 +159,15 @@ def _edges(plan: Plan) -> list[str]:
         left = plan.at(max(0.0001, 0.8 * cliff), islands=side.islands)
         line = f"{switch}: cliff at r {cliff:.3f}; left of it the SWA pool binds, "
         line += f"r {left.half.ratio} runs {left.running:.0f}"
-        if flat := plan.flat(islands=side.islands):
+        if plateau := plan.plateau(islands=side.islands):
+            line += f"; all {plan.most} run from r {plateau[0]:.3f} to {plateau[1]:.3f}"
+        elif flat := plan.flat(islands=side.islands):
             line += f"; within 2 % of the most from r {flat[0]:.3f} to {flat[1]:.3f}"
-        elif plan.workload:
-            lost = (
-                side.half.max_total_tokens
-                - plan.at(min(1.0, side.ratio + 0.01), islands=side.islands).half.max_total_tokens
+        if plan.workload and plan.workload.reuse > 0:
+            more = plan.at(min(1.0, side.ratio + 0.01), islands=side.islands)
+            line += (
+                f"; 0.01 more costs {side.half.max_total_tokens - more.half.max_total_tokens:,} tokens of prefix cache"
             )
-            line += f"; right of it 0.01 more costs {lost:,} tokens of prefix cache"
         lines.append(line + ".")
     if plan.bound:
         lines.append(f"bound: {plan.bound:.1f}, if each request pinned no more than its window.")

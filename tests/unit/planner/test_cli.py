@@ -79,6 +79,16 @@ def test_people_see_the_same_numbers(run):
         assert text in shown
 
 
+def test_where_all_that_come_are_run_it_says_from_which_ratio_to_which(run):
+    some = ("--geometry", SEED, "--isl", 16384, "--osl", 8192, "--running", 48)
+    halves = json.loads(run(*some, "--json")[1])["halves"]
+    assert (halves["on"]["plateau"], halves["off"]["plateau"]) == ([0.0468, 0.105], [0.0922, 0.105])
+    shown = run(*some)[1]
+    assert "all 48 run from r 0.047 to 0.105" in shown
+    assert "all 48 run from r 0.092 to 0.105" in shown
+    assert json.loads(run(*LONG, "--json")[1])["halves"]["on"]["plateau"] is None
+
+
 def test_json_goes_to_a_file_too(run, tmp_path):
     code, out, _ = run(*LONG, "--json", tmp_path / "plan.json")
     assert code == 0
