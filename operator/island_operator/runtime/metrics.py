@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from island_engine.gate.report import Verdict
 from island_operator.core.clock import elapsed
 from island_operator.core.verbs import VERBS
 
@@ -114,7 +115,14 @@ class Metrics:
         self._scrapes = Counter(
             "island_operator_scrapes", "Readings of engines' /metrics", ["result"], registry=self.registry
         )
-        self._reconciles.labels("error"), self._reconciles.labels("success")  # 0 from the start, so that rate() works
+        for counter, values in (  # 0 from the start: to Prometheus a series that begins at 1 never rose
+            (self._reconciles, ("error", "success")),
+            (self._scrapes, ("error", "success")),
+            (self._gates, Verdict),
+            (self._rollbacks, (*sorted(CAUSES), "Other")),
+        ):
+            for value in values:
+                counter.labels(str(value))
 
     def bind(
         self,
