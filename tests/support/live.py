@@ -12,9 +12,9 @@ import uuid
 
 import yaml
 from support.control_plane import OperatorProcess
-from support.world import DIVERGENCE, GATES, HALF, INSTANCE, PAIR, REVISION, ROLE, owner, spec, termination
+from support.world import DIVERGENCE, GATES, HALF, INSTANCE, PAIR, REVISION, ROLE, owner, spec
 
-__all__ = ["DIVERGENCE", "HALF", "REVISION", "Live", "Story", "owner", "termination"]
+__all__ = ["DIVERGENCE", "HALF", "REVISION", "ROLE", "Live", "Story", "owner"]
 
 GROUP = "/apis/radix-islands.dev/v1alpha1"
 PATHS = {
@@ -22,8 +22,12 @@ PATHS = {
     "deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "job": "/apis/batch/v1/namespaces/{}/jobs",
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "hpa": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
     "route": "/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes",
-    **{kind: f"/api/v1/namespaces/{{}}/{kind}s" for kind in ("pod", "service", "configmap", "resourcequota")},
+    **{
+        kind: f"/api/v1/namespaces/{{}}/{kind}s"
+        for kind in ("pod", "service", "configmap", "resourcequota", "limitrange")
+    },
 }
 SCARCE = (
     "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: 0/1 nodes are "
@@ -77,11 +81,24 @@ class Live:
         self.plane, self.api = plane, Api(plane)
         self.operator = OperatorProcess(plane.kubeconfig).serving()
 
-    def restart(self, kill=False):
-        """Another process; `kill`: without a word, so that it has to wait for the lease."""
-        with contextlib.ExitStack() as gone:
-            gone.push(self.operator)
-        self.operator = OperatorProcess(self.plane.kubeconfig).serving()
+    def restart(self, kubeconfig=None):
+        """Another process in the place of this one."""
+        self.operator.__exit__()
+        self.operator = OperatorProcess(kubeconfig or self.plane.kubeconfig).serving()
+
+    @contextlib.contextmanager
+    def instead(self, account):
+        """Meanwhile the operator is that ServiceAccount of the namespace default."""
+        config = yaml.safe_load(self.plane.kubeconfig.read_text())
+        token = self.plane.kubectl("create", "token", account).strip()
+        config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+        path = self.plane.dir / f"{account}.conf"
+        path.write_text(yaml.safe_dump(config))
+        try:
+            self.restart(path)
+            yield
+        finally:
+            self.restart()
 
     def close(self):
         self.operator.__exit__()
@@ -91,20 +108,18 @@ class Live:
 class Story:
     """One InferenceService `x` in a namespace of its own."""
 
-    def __init__(self, live, gpus=4, name="x", labels=None, **changes):
+    def __init__(self, live, gpus=4, name="x", labels=None, prepare=lambda story: None, **changes):
+        """`labels` of the namespace; `prepare(story)`: what is in it before the InferenceService."""
         self.live, self.api, self.gpus, self.name = live, live.api, gpus, name
         self.namespace = f"s-{uuid.uuid4().hex[:8]}"
         self.pairs, self.fewest = set(), None  # pairs that pods were told; Ready engines at least, once watched
         meta = {"name": self.namespace, **({"labels": labels} if labels else {})}
         status, told = self.api("POST", "/api/v1/namespaces", {"metadata": meta})
         assert status == 201, told
-        self.before()
+        prepare(self)
         self.spec = spec(**changes)
         self.spec.pop("podTemplate") if not self.spec["podTemplate"] else None
         self.apply()
-
-    def before(self):
-        """What is in the namespace before the InferenceService; for a story that overrides it."""
 
     # --- the user -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +139,13 @@ class Story:
                 where = where[key]
             where[last] = value
         return self.apply()
+
+    def replace(self):
+        """kubectl replace of a file that holds nothing but the spec: annotations and labels are gone. Was it taken?"""
+        parent = self.parent
+        body = {key: parent[key] for key in ("apiVersion", "kind", "spec")}
+        body["metadata"] = {key: parent["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
+        return self.api("PUT", f"{self.path('iisvc')}/{self.name}", body)[0] == 200
 
     def annotate(self, *verbs):
         self.patch("iisvc", self.name, {"metadata": {"annotations": {f"radix-islands.dev/{v}": "1" for v in verbs}}})
@@ -257,7 +279,7 @@ class Story:
                     return found
             except (AssertionError, KeyError, TypeError, IndexError) as error:
                 last = error
-            time.sleep(0.03)
+            time.sleep(0.08)
         raise AssertionError(f"not within {timeout} s: {what} ({last!r}): {json.dumps(self.status)[:3000]}")
 
     def until_phase(self, phase):

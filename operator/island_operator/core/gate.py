@@ -83,10 +83,19 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
     ill = trouble(pod, now, snapshot) if pod else None
     if ill:
         return Finding(None, ill.reason, ill.message)
-    if pod is None and elapsed(str(job["metadata"].get("creationTimestamp", now)), now) >= NO_POD:
+    if pod is None and condition(job, "FailureTarget").get("status") == "True":  # its deadline took the pod
+        return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")
+    begun = str(job["metadata"].get("creationTimestamp", now))
+    if pod is None and not _had_pod(job) and elapsed(begun, now) >= NO_POD:
         why = "a quota, a LimitRange or pod security refuses it"
         return Finding(None, "PodsRefused", f"Job {gate.job} gets no pod: {why}, see kubectl describe job {gate.job}")
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
+
+
+def _had_pod(job: Object) -> bool:
+    """By the Job's own account: the watches of Job and Pod are not ordered."""
+    status = job.get("status") or {}
+    return any(status.get(count) for count in ("active", "succeeded", "failed", "terminating"))
 
 
 def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str) -> Finding:

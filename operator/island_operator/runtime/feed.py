@@ -101,7 +101,7 @@ class Feed:
             try:
                 listing = await self._cluster.list(kind, self._namespace)
             except ApiError as error:
-                if kind in OPTIONAL and error.status == 404:  # the cluster does not have that kind: so there is none
+                if kind in OPTIONAL and error.status in {403, 404}:  # not served, or not ours to see: there is none
                     changed |= self._cache.sweep(kind, Listing((), sys.maxsize))
                     continue
                 hint = (

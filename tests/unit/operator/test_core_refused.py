@@ -117,3 +117,18 @@ def test_auto_rollback_false_holds_where_something_serves():
     assert world.phase == "Canary"
     assert world.ready() == 2
     assert world.condition("Degraded")["reason"] == "EngineDied"
+
+
+def test_a_job_whose_deadline_took_its_pod_is_not_told_to_be_refused_one():
+    world = World(gpus=2).settle()
+    world.edit(islands__enabled=True)
+    turns(world, 6)
+    assert world.condition("Ready")["reason"] == "InsufficientGPU"
+    said = world.status["gate"]["message"]
+    world._jobs = lambda: None
+    (job,) = world.of("Job")
+    job["status"] = {"conditions": [{"type": "FailureTarget", "status": "True", "reason": "DeadlineExceeded"}]}
+    for pod in world.pods("gate"):
+        world.store.pop(("Pod", pod["metadata"]["name"]))
+    turns(world, 3, 15)
+    assert (world.status["gate"]["reason"], world.status["gate"]["message"]) == ("InsufficientGPU", said)

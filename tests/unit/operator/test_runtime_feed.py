@@ -9,7 +9,7 @@ from support.virtual_time import virtually
 from island_operator.cluster.cache import Cache, Key
 from island_operator.cluster.fake import FakeCluster
 from island_operator.cluster.protocol import ApiError, Unreachable
-from island_operator.runtime.feed import Feed, is_urgent
+from island_operator.runtime.feed import FOLLOW, Feed, is_urgent
 
 KEY = Key("default", "x")
 
@@ -160,6 +160,45 @@ def test_what_vanished_while_the_watches_began_is_found_by_an_early_sweep():
         task = asyncio.create_task(it.resync(300))
         await asyncio.sleep(25)
         assert inbox.added == [("x", False)]
+        assert cache.snapshot(KEY).children == ()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    virtually(story())
+
+
+def test_a_kind_that_the_cluster_need_not_have_holds_up_nobody_and_is_looked_at_while_somebody_needs_it():
+    async def story():
+        it, cluster, cache, inbox = feed()
+        cluster.put(toy_core.resource())
+        absent = [404]
+
+        def fault(verb, kind):
+            if kind == "HTTPRoute" and absent:
+                raise ApiError(absent[0], "404 page not found")
+
+        cluster.fault = fault
+        await it.prime()
+        task = asyncio.create_task(it.follow())
+        listed = lambda: [kind for verb, kind, _ in cluster.calls if verb == "list"].count("HTTPRoute")  # noqa: E731
+        cluster.calls.clear()
+        await asyncio.sleep(100)
+        assert listed() == 0, "nobody has a gateway"
+        parent = toy_core.resource()
+        parent["spec"]["gatewayRef"] = {"name": "public"}
+        cache.put("InferenceService", cluster.put(parent))
+        absent[0] = 403
+        await asyncio.sleep(20)
+        absent.clear()
+        meta = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+        cluster.put({"kind": "HTTPRoute", "metadata": meta})
+        inbox.added.clear()
+        await asyncio.sleep(FOLLOW + 1)
+        assert inbox.added == [("x", False)]
+        assert cache.snapshot(KEY).child("HTTPRoute", "x")
+        absent.append(404)  # the CRD is deleted, and with it all routes
+        await asyncio.sleep(FOLLOW + 1)
         assert cache.snapshot(KEY).children == ()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
