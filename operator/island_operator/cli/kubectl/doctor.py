@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ from rich.text import Text
 
 from island_operator.cli.kubectl import tree
 from island_operator.cli.kubectl.diagnosis import LEASE, RIGHTS, Facts, Finding, Right, judge
-from island_operator.cli.kubectl.status import now
+from island_operator.cli.kubectl.status import PATIENCE, now
 from island_operator.cli.kubectl.text import columns, show, show_json
 from island_operator.cluster.kinds import GROUP, KINDS, PARENT
 from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.core.gate import CONTAINER
 from island_operator.core.observe import is_ready
 
 if TYPE_CHECKING:
@@ -99,14 +101,14 @@ async def _engines(access: Access) -> dict[str, str | None]:
     pods = (await access.cluster.list("Pod", space)).items
     ready = [p for p in pods if is_ready(p) and p["metadata"]["labels"].get(f"{GROUP}/role") == "engine"]
     found: dict[str, str | None] = {}
+    query = {"container": CONTAINER, "limitBytes": "16384"}
     for pod in ready[:ENGINES]:
         meta = pod["metadata"]
         path = KINDS["Pod"].path(meta["namespace"], meta["name"], "log")
         try:
-            said = await access.cluster.request(
-                "get", path, "Pod/log", query={"container": "engine", "limitBytes": "16384"}
-            )
-        except ApiError:
+            async with asyncio.timeout(PATIENCE):
+                said = await access.cluster.request("get", path, "Pod/log", query=query)
+        except (ApiError, Unreachable, TimeoutError):  # the kubelet's fault, not the API server's
             found[meta["name"]] = None
         else:
             found[meta["name"]] = plugin_version(said.decode(errors="replace"))

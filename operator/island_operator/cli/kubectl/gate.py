@@ -94,17 +94,19 @@ def _line(name: str, text: Text | str) -> Text:
 
 async def _logs(args: argparse.Namespace, access: Access, snapshot: Snapshot, gate: state.Gate) -> None:
     """From the pod while it is there, else what the operator kept of it."""
-    with _opened(args.output) as file:
-        if (pod := _pod(snapshot, gate)) is None:
-            file.write((await _kept(access, snapshot, gate)).get("log.txt", ""))
-            return
-        space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        if args.follow:
-            async for part in follow(access, space, name):
+    pod = _pod(snapshot, gate)
+    if pod and args.follow:
+        with _opened(args.output) as file:
+            async for part in follow(access, pod["metadata"]["namespace"], pod["metadata"]["name"]):
                 file.write(spoken(part))
                 file.flush()
-        else:
-            file.write(spoken(await access.cluster.log(space, name, CONTAINER)))
+        return
+    if pod:
+        text = spoken(await access.cluster.log(pod["metadata"]["namespace"], pod["metadata"]["name"], CONTAINER))
+    else:
+        text = (await _kept(access, snapshot, gate)).get("log.txt", "")
+    with _opened(args.output) as file:
+        file.write(text)
 
 
 def spoken(log: str) -> str:

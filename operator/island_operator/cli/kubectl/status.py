@@ -14,7 +14,9 @@ from island_operator.cli.kubectl import tree, view
 from island_operator.cli.kubectl.access import Refusal
 from island_operator.cli.kubectl.model import plain
 from island_operator.cli.kubectl.text import age, columns, console, show, show_json
+from island_operator.cluster.kinds import KINDS
 from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.core.gate import CONTAINER
 from island_operator.core.model import Snapshot
 from island_operator.core.observe import GATE, ROLE, ended, label, placed
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from island_operator.cli.kubectl.model import View
 
 EVERY = 1.0  # seconds between two looks of --watch
-CONTAINER = "engine"
+PATIENCE = 2.0  # seconds for a log: a kubelet that does not answer must not hide what the API server knows
 
 
 async def run(args: argparse.Namespace, access: Access) -> int:
@@ -65,9 +67,10 @@ async def _progress(access: Access, snapshot: Snapshot) -> str | None:
     if (pod := next(pods, None)) is None:
         return None
     meta = pod["metadata"]
-    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
-    with contextlib.suppress(ApiError):
-        said = await access.cluster.request("get", path, "Pod/log", query={"container": CONTAINER, "tailLines": "1"})
+    path, query = KINDS["Pod"].path(meta["namespace"], meta["name"], "log"), {"container": CONTAINER, "tailLines": "1"}
+    with contextlib.suppress(ApiError, Unreachable, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            said = await access.cluster.request("get", path, "Pod/log", query=query)
         line = said.decode(errors="replace").strip()
         return line if line.startswith("gate ") else None  # its last line of all is its report
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,13 @@ async def run(args: argparse.Namespace, access: Access) -> int:
     value = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # tells this asking from every other
     note = {"metadata": {"annotations": {f"{PREFIX}{args.verb}": value}}}
     await access.cluster.patch(PARENT, space, args.name, note)
-    try:
-        async with asyncio.timeout(args.timeout):
-            while (answer := _answer(await access.parent(args.name), args.verb, value)) is None:  # noqa: ASYNC110 - another process ends it
-                await asyncio.sleep(EVERY)
-    except TimeoutError as error:
-        off = f"kubectl annotate iisvc {args.name} -n {space} {PREFIX}{args.verb}-"
-        told = f"no operator has taken {args.verb} within {args.timeout} s, and one that starts later will"
-        raise Refusal(f"{told}: see kubectl island doctor, or take it back with {off}", code=1) from error
+    patience = time.monotonic() + args.timeout
+    while (answer := _answer(await access.parent(args.name), args.verb, value)) is None:
+        if time.monotonic() > patience:
+            off = f"kubectl annotate iisvc {args.name} -n {space} {PREFIX}{args.verb}-"
+            told = f"no operator has taken {args.verb} within {args.timeout} s, and one that starts later will"
+            raise Refusal(f"{told}: see kubectl island doctor, or take it back with {off}", code=1)
+        await asyncio.sleep(EVERY)
     done = not refused(answer)
     if args.json:
         asked = {"verb": args.verb, "name": args.name, "namespace": space}
