@@ -40,6 +40,7 @@ async def measure(plane: Fleet, parts: list[str], count: int, report: Report) ->
             looking = group.create_task(eye.run())
             bench = fleet.Bench(plane, api, eye, port, count, report)
             for part in parts:
+                print(f"{part} ...", file=sys.stderr)
                 for step in PARTS[part]:
                     await step(bench)
             looking.cancel()
@@ -67,6 +68,7 @@ def main() -> int:
     report = Report()
     try:
         if "core" in options.only:
+            print("core ...", file=sys.stderr)
             soak.core(report)
         if {"soak", "silence", "fleet"} & {*options.only}:
             with Fleet() as plane:

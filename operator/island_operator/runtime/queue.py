@@ -1,7 +1,8 @@
 """The work queue: a key is queued once, run by one worker at a time, and run again if it got dirty meanwhile.
 
-Urgent keys (a user's edit: the kill switch) pass the backlog of a mass convergence. Failures come back with exponential
-backoff and jitter. A key whose passes keep writing (another controller undoes what we apply) is slowed down.
+Urgent keys (a user's edit: the kill switch) pass the backlog of a mass convergence, and have a worker of their own.
+Failures come back with exponential backoff and jitter. A key whose passes keep writing (another controller undoes what
+we apply) is slowed down.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Queue:
         self._work, self._observer, self._workers = work, observer, workers
         self._base, self._cap, self._burst = base, cap, burst
         self._ready: asyncio.PriorityQueue[tuple[bool, int, Key]] = asyncio.PriorityQueue()
+        self._express: asyncio.Queue[Key] = asyncio.Queue()  # urgent keys once more, for their own worker
         self._order = itertools.count()
         self._dirty: dict[Key, float] = {}  # when it was added
         self._urgent: set[Key] = set()
@@ -118,6 +120,7 @@ class Queue:
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._worker(), name=f"worker-{number}")
+            group.create_task(self._courier(), name="courier")
 
     def _due(self, key: Key) -> None:
         del self._timers[key]
@@ -125,11 +128,20 @@ class Queue:
 
     def _push(self, key: Key) -> None:
         self._ready.put_nowait((key not in self._urgent, next(self._order), key))
+        if key in self._urgent:
+            self._express.put_nowait(key)
 
     async def _worker(self) -> None:
         while True:
             _, _, key = await self._ready.get()
             if key in self._dirty and key not in self._running:  # else: a second entry overtook this one
+                await self._pass(key)
+
+    async def _courier(self) -> None:
+        """Urgent keys alone: they never wait for workers whose requests hang."""
+        while True:
+            key = await self._express.get()
+            if key in self._urgent and key not in self._running:
                 await self._pass(key)
 
     async def _pass(self, key: Key) -> None:

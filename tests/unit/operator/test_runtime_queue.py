@@ -139,22 +139,43 @@ def test_what_an_urgent_pass_leaves_to_do_does_not_wait_behind_the_backlog(left)
     """The pass that throws the kill switch only records it; the next one moves the pods."""
 
     async def story():
-        ran = []
+        switched = []
 
         async def work(k):
-            ran.append(k.name)
+            if k.name == "switch":
+                switched.append(now())
             await asyncio.sleep(1)
-            return left if ran.count("switch") < 3 and k.name == "switch" else Done()
+            return left if k.name == "switch" and len(switched) < 3 else Done()
 
         async with working(work, workers=1) as queue:
-            for n in range(3):
+            for n in range(9):
                 queue.add(key(f"bulk{n}"))
             await asyncio.sleep(0.5)
             queue.add(key("switch"), urgent=True)
             await asyncio.sleep(20)
-        return ran
+        return switched
 
-    assert virtually(story()) == ["bulk0", "switch", "switch", "switch", "bulk1", "bulk2"]
+    assert virtually(story()) == [0.5, 1.5, 2.5]
+
+
+def test_an_urgent_key_does_not_wait_for_workers_that_hang():
+    async def story():
+        ran = {}
+
+        async def work(k):
+            ran[k.name] = now()
+            await asyncio.sleep(1000 if k.name.startswith("hung") else 0)
+            return Done()
+
+        async with working(work, workers=2) as queue:
+            for name in ("hung1", "hung2", "calm"):
+                queue.add(key(name))
+            await asyncio.sleep(5)
+            queue.add(key("switch"), urgent=True)
+            await asyncio.sleep(1)
+            return ran
+
+    assert virtually(story()) == {"hung1": 0, "hung2": 0, "switch": 5}
 
 
 def test_failures_come_back_with_doubling_jittered_capped_delays_and_success_resets_them():
