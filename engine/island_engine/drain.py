@@ -12,6 +12,7 @@ import asyncio
 from typing import Any
 
 POLL_SECONDS = 0.1
+ALIVE_SECONDS = 1.0  # between two looks whether there is still somebody who answers
 PARTING_SECONDS = 2.0  # in which a busy client gets an answer that closes its connection, instead of a reset
 HTTP_STARTUP, HTTP_SHUTDOWN = "uvicorn.server.Server.startup", "uvicorn.server.Server.shutdown"
 
@@ -42,9 +43,19 @@ class Drain:
         self.server.should_exit = True
 
     async def shutdown(self, original: Any, server: Any, *args: Any, **kwargs: Any) -> None:
-        """AROUND hook on uvicorn's shutdown, which waits for running requests and closes the others' connections."""
-        await original(server, *args, **kwargs)
+        """AROUND hook on uvicorn's shutdown, which waits for running requests and closes the others' connections.
+
+        A signal to the whole process group, as Ctrl-C is, has ended the schedulers too: nobody will answer then.
+        """
+        from sglang.srt.utils.cudacore_pyspy_dump_utils import collect_scheduler_processes
+
+        ending = asyncio.ensure_future(original(server, *args, **kwargs))
+        while not (await asyncio.wait({ending}, timeout=ALIVE_SECONDS))[0]:
+            server.force_exit = server.force_exit or not collect_scheduler_processes()
+        await ending
         if self.manager is not None:
+            if server.force_exit:
+                self.manager.rid_to_state.clear()  # SGLang's own shutdown would wait for them
             self.manager.gracefully_exit = True  # Ctrl-C comes here without it
             await self.finish(self.manager)
 

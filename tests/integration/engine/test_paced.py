@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +44,7 @@ class Server:
         self.log = log
         with log.open("w") as out:
             command = [*ENGINE, "serve", *FLAGS, "--port", str(self.port)]
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
 
     def wait(self) -> None:
         deadline = time.monotonic() + BOOT_SECONDS
@@ -85,6 +88,11 @@ def generate(server: Server, tokens: list[int], new: int) -> dict[str, Any]:
     sampling = {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}
     answer: dict[str, Any] = json.loads(server.ask("/generate", {"input_ids": tokens, "sampling_params": sampling}))
     return answer
+
+
+def ask_for_long(server: Server) -> None:
+    with contextlib.suppress(OSError):  # it is not going to be answered
+        generate(server, [10, 11, 12], 40_000)
 
 
 def test_its_first_lines_say_that_it_is_paced(server: Server) -> None:
@@ -160,3 +168,14 @@ def test_an_unknown_profile_lists_the_known_ones() -> None:
     ended = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert all(name in ended.stderr for name in PROFILES)
+
+
+def test_a_signal_to_the_whole_group_ends_it_while_requests_run(server: Server) -> None:
+    """Ctrl-C in a terminal reaches the schedulers too: nobody is left to answer, and nobody must be waited for."""
+    asked = threading.Thread(target=ask_for_long, args=(server,))
+    asked.start()
+    while server.metric("sglang:num_running_reqs") < 1:
+        time.sleep(0.1)
+    os.killpg(server.process.pid, signal.SIGTERM)
+    server.process.wait(timeout=120)
+    asked.join()
