@@ -42,6 +42,12 @@ def is_urgent(parent: Object) -> bool:
     return verbs or edited or (status.get("run") or {}).get("kind", "Rollout") != "Rollout"
 
 
+def hurries(cache: Cache, key: Key) -> bool:
+    """What is to be done for this key is urgent."""
+    parent = cache.parent(key)
+    return parent is not None and is_urgent(parent)
+
+
 class Feed:
     """Keeps the cache true and the queue fed."""
 
@@ -114,5 +120,4 @@ class Feed:
         return changed
 
     def _wake(self, key: Key) -> None:
-        parent = self._cache.parent(key)
-        self._queue.add(key, urgent=parent is not None and is_urgent(parent))
+        self._queue.add(key, urgent=hurries(self._cache, key))

@@ -18,7 +18,7 @@ from island_operator.core.drift import cleaned, covers
 from island_operator.core.plan import reconcile
 from island_operator.runtime import health, triggers
 from island_operator.runtime.events import Events
-from island_operator.runtime.feed import Feed
+from island_operator.runtime.feed import Feed, hurries
 from island_operator.runtime.lease import Lease
 from island_operator.runtime.metrics import Metrics
 from island_operator.runtime.queue import Queue
@@ -68,7 +68,9 @@ class Operator:
             leading=self.lease.held,
             recorded=metrics.recorded,
         )
-        self._queue = Queue(self._reconciler, metrics, workers=options.workers)
+        self._queue = Queue(
+            self._reconciler, metrics, workers=options.workers, hurries=lambda key: hurries(self._cache, key)
+        )
         self._feed = Feed(cluster, self._cache, self._queue, options.namespace)
         self._stop = asyncio.Event()
         metrics.bind(self._cache.parents, lambda: self._queue.depth, self.lease.held, lambda: self._events.dropped)

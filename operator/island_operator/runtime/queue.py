@@ -57,9 +57,11 @@ class Queue:
         base: float = 0.5,
         cap: float = 60.0,
         burst: int = 30,
+        hurries: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
+        """`hurries(key)`: whether what a pass of it leaves to do is urgent."""
         self._work, self._observer, self._workers = work, observer, workers
-        self._base, self._cap, self._burst = base, cap, burst
+        self._base, self._cap, self._burst, self._hurries = base, cap, burst, hurries
         self._ready: asyncio.PriorityQueue[tuple[bool, int, Key]] = asyncio.PriorityQueue()
         self._express: asyncio.Queue[Key] = asyncio.Queue()  # urgent keys once more, for their own worker
         self._order = itertools.count()
@@ -147,7 +149,7 @@ class Queue:
     async def _pass(self, key: Key) -> None:
         started = self._running[key] = _now()
         self._observer.waited(started - self._dirty.pop(key))
-        hurried, result = key in self._urgent, "error"
+        result = "error"
         self._urgent.discard(key)
         try:
             with about(key):
@@ -162,8 +164,8 @@ class Queue:
             if done.wrote:  # look once more at what the writes made of the world; their echoes wake nobody
                 self._writes[key] = (self._allowance(key) - 1.0, _now())
             if done.wrote or done.again == 0:
-                # what an urgent pass decided is carried out by the next: that must not wait behind the backlog either
-                self.add(key, urgent=hurried and self._allowance(key) >= 1.0)
+                # the pass that throws the kill switch only decides it: the next one must not wait behind the backlog
+                self.add(key, urgent=self._hurries(key) and self._allowance(key) >= 1.0)
         except Exception as error:  # noqa: BLE001 - one resource's failure must never end the others' worker
             self._retry(key, f"{type(error).__name__}: {error}")
         finally:
