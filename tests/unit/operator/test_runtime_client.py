@@ -125,6 +125,19 @@ async def test_get_of_nothing_is_none(tmp_path):
         assert await cluster.get("Lease", "ns", "x") is None
 
 
+async def test_a_log_is_the_end_of_what_the_container_said_and_bounded(tmp_path):
+    async with running(tmp_path) as (server, cluster, observed):
+        server.reply = "gate 1 s\nPASS\n"
+        assert await cluster.log("ns", "gate-x", "engine") == server.reply
+        assert server.requests[0][1] == (
+            "/api/v1/namespaces/ns/pods/gate-x/log?container=engine&tailLines=4000&limitBytes=1048576"
+        )
+        server.status, server.reply = 400, {"message": "pod gate-x does not have a host assigned"}
+        with pytest.raises(ApiError, match="does not have a host"):
+            await cluster.log("ns", "gate-x", "engine")
+        assert observed == [("get", "Pod/log", 200), ("get", "Pod/log", 400)]
+
+
 async def test_no_answer_is_unreachable_and_observed_as_such(tmp_path):
     async with running(tmp_path) as (_, cluster, observed):
         cluster._configuration.host = "http://127.0.0.1:1"
