@@ -81,7 +81,8 @@ def _chapters(axes: Axes, story: Scale, *, words: bool) -> None:
         axes.axvspan(
             (since - story.outcome.began) / 60, (until - story.outcome.began) / 60, color="#000000", alpha=0.04
         )
-    for title, at in story.outcome.chapters[2:]:  # of what was served
+    titles = [title for title, _ in story.outcome.chapters]
+    for title, at in story.outcome.chapters[titles.index("Install the operator") + 1 :]:
         axes.axvline(at / 60, color="black", linewidth=0.6, linestyle=":")
         if words:
             axes.text(at / 60, axes.get_ylim()[1] * 0.96, f" {title}", fontsize=8, va="top", path_effects=HALO)

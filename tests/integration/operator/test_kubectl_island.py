@@ -210,7 +210,7 @@ def test_programs_get_what_people_see(plane, island, gemma):
 
 def test_a_plan_takes_the_spec_s_values_and_says_what_its_pair_runs(island, gemma, tmp_path):
     said = island.json("plan", gemma, "--isl", "2048", "--osl", "512")
-    assert (said["model"], said["page"], said["kv_bytes"]) == (gemma, 64, 6_400_000)
+    assert (said["model"], said["page"], said["kv_bytes"]) == (gemma, 64, 9_000_000)
     assert [half["half"] for half in said["spec"]] == ["islands", "stock"]
     assert "As it is now:" in island("plan", gemma, "--isl", "2048", "--osl", "512")
     file = tmp_path / "plan.json"
