@@ -29,7 +29,7 @@ replicas: 3
 serviceAccount: {annotations: {iam: role}}
 metrics: {prometheusOperator: always, interval: 1m, labels: {release: prometheus}}
 dashboard: {labels: {dashboards: "yes"}, annotations: {grafana_folder: Inference}}
-networkPolicy: {enabled: true, apiServerPorts: [443],
+networkPolicy: {enabled: true, apiServerPorts: [443], egress: [{ports: [{port: 53, protocol: UDP}]}],
   scrapers: [{namespaceSelector: {matchLabels: {name: prometheus}}}]}
 nodeSelector: {pool: system}
 tolerations: [{key: system, operator: Exists}]
@@ -157,6 +157,7 @@ def test_what_most_values_lead_to(plane):
     assert policy["podSelector"]["matchLabels"] == selector
     assert policy["ingress"][0]["from"] == [{"namespaceSelector": {"matchLabels": {"name": "prometheus"}}}]
     assert policy["egress"][0] == {"ports": [{"port": 443, "protocol": "TCP"}]}
+    assert policy["egress"][2] == {"ports": [{"port": 53, "protocol": "UDP"}]}
     dashboard = objects["ConfigMap"]
     assert dashboard["metadata"]["labels"]["dashboards"] == "yes"
     text = (CHART / "files/dashboard.json").read_text()
