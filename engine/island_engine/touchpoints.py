@@ -40,6 +40,10 @@ _PREFIX = "mem_cache/base_prefix_cache.py"
 _CORE = "mem_cache/unified_cache/unified_tree_core_interface.py"
 _REGISTRY = "mem_cache/registry.py"
 _POOL = "mem_cache/allocator/swa.py"
+_SCHEDULER = "managers/scheduler.py"
+_POLICY = "managers/schedule_policy.py"
+_BATCH = "managers/schedule_batch.py"
+_ALLOCATION = "mem_cache/allocation.py"
 _BUDGET = "mem_cache/prefill_budget.py"
 
 # Hooked: SGLang's HookRegistry wraps these.
@@ -117,7 +121,8 @@ KEEP_ACCEPTED = Touch("move_accept_tokens_to_target_kvcache", "speculative/spec_
 DRAFT_DECODE = Touch("DraftBackendFactory._create_triton_decode_backend", _DRAFTS, 250, "our attention")
 DRAFT_EXTEND = Touch("DraftBackendFactory._create_triton_prefill_backend", _DRAFTS, 456, "our attention")
 RELAY = Touch("gather_spec_extras", "kernels/ops/speculative/gather_spec_extras.py", 60, "a Triton kernel")
-SPECULATION = (BUILD_TREE, VERIFY_GREEDY, DRAFT_SLOTS, BONUS, KEEP_ACCEPTED, DRAFT_DECODE, DRAFT_EXTEND, RELAY)
+GREEDY = Touch("_verify_uses_greedy", "speculative/eagle_utils.py", 485, "sampling takes kernels of a GPU")
+SPECULATION = (BUILD_TREE, VERIFY_GREEDY, GREEDY, DRAFT_SLOTS, BONUS, KEEP_ACCEPTED, DRAFT_DECODE, DRAFT_EXTEND, RELAY)
 # Replaced in the benches only: sockets become virtual clients.
 RECEIVE = Touch(
     "SchedulerRequestReceiver._pull_raw_reqs", "managers/scheduler_components/request_receiver.py", 112, "requests in"
@@ -159,6 +164,8 @@ HOOKED = (
 USED = (
     Touch("UnifiedRadixCache", _TREE, 199, "the base class: keeps the Rust tree core"),
     Touch("UnifiedRadixCache.checkpoint_into_tree", _TREE, 1164, "one island: insert, tombstones, lock moved"),
+    Touch("UnifiedRadixCache.insert", _TREE, 657, "what a stash inserts, and how much was there"),
+    Touch("UnifiedRadixCache.path_device_indices", _TREE, 3965, "a stash reads back what it inserted"),
     Touch("UnifiedRadixCache.checkpoint", _TREE, 1158, "decode islands enter here: sessions keep their own record"),
     Touch("UnifiedRadixCache.swa_retain_floor", _TREE, 3771, "asked while a stash frees: the frontier"),
     Touch("UnifiedRadixCache.release_swa_prefix_lock", _TREE, 1116, "drops the SWA half of a request's lock"),
@@ -204,4 +211,43 @@ USED = (
     Touch("CustomSpecAlgo", "speculative/spec_registry.py", 26, "block speculation by the plugin API"),
     Touch("BaseSpecWorker", "speculative/base_spec_worker.py", 152, "its worker"),
     Touch("Scheduler.event_loop_overlap", "managers/scheduler.py", 2060, "the loop that runs in virtual time"),
+    # The in-process benches: bench/rig.py stands in for the scheduler's loop and must do what it does, in its order.
+    Touch("Scheduler._get_new_batch_prefill_raw", _SCHEDULER, 4079, "rig: the order of an admission pass"),
+    Touch("Scheduler.update_running_batch", _SCHEDULER, 4459, "rig: capacity check, retraction, decode"),
+    Touch("PrefillAdder.budget_state", _POLICY, 874, "rig: whether a pass goes on"),
+    Touch("PrefillAdder.add_one_req", _POLICY, 1395, "rig: admission of one request"),
+    Touch("PrefillAdder.add_chunked_req", _POLICY, 1140, "rig: a prompt that goes on"),
+    Touch("ScheduleBatch.check_decode_mem", _BATCH, 3432, "rig: before a decode step"),
+    Touch("ScheduleBatch.maybe_evict_swa", _BATCH, 4068, "rig: when windows are trimmed"),
+    Touch("Req.init_next_round_input", _BATCH, 1692, "rig: the match before an admission"),
+    Touch("Req.update_finish_state", _BATCH, 2007, "rig: when a request ends"),
+    Touch("Req.next_output_finishes_by_length", _BATCH, 1661, "rig: who ends with the step in flight"),
+    Touch("alloc_for_extend", _ALLOCATION, 374, "rig: slots of a chunk"),
+    Touch("alloc_for_decode", _ALLOCATION, 729, "rig: slots of a decode step"),
+    Touch("alloc_paged_token_slots_extend", _ALLOCATION, 175, "rig: slots of a verify step"),
+    Touch("page_aligned_decode_alloc_lens", "mem_cache/allocation_sizing.py", 73, "rig: how many of them"),
+    Touch("eagle_prepare_for_decode", "speculative/eagle_utils.py", 857, "rig: batches.allocate_ahead does the same"),
+    Touch("checkpoint_kv_cache", "mem_cache/common.py", 271, "rig: a prompt is committed"),
+    Touch("release_kv_cache", "mem_cache/common.py", 400, "rig: a request gives its KV back"),
+    Touch(
+        "NewTokenRatioTracker",
+        "managers/scheduler_components/new_token_ratio_tracker.py",
+        13,
+        "rig: share of new tokens that admission charges",
+    ),
+    Touch("CacheInitParams", "mem_cache/cache_init_params.py", 19, "rig: what a cache is built of"),
+    Touch("TreeCacheBuildContext", _REGISTRY, 34, "rig: the same, for a backend"),
+    Touch("set_global_server_args_for_scheduler", "server_args.py", 627, "rig: the flags in effect"),
+    # The simulated benches: a scheduler in virtual time.
+    Touch("spawn_world_rank", "runtime_context.py", 95, "sim: a scheduler without its process"),
+    Touch("publish", "runtime_context.py", 1489, "sim: the same"),
+    Touch(
+        "SchedulerPoolStatsObserver.get_pool_stats",
+        "managers/scheduler_components/pool_stats_observer.py",
+        213,
+        "sim: how full the pools are",
+    ),
+    Touch("TokenizedGenerateReqInput", "managers/io_struct.py", 1065, "sim: a request as the tokenizer sends it"),
+    Touch("GenerationBatchResult", "managers/utils.py", 55, "paced: what a step returns"),
+    Touch("EagleDraftInput", "speculative/eagle_info.py", 156, "paced: what a verify step hands on"),
 )

@@ -38,6 +38,7 @@ class Answer:
     logprobs: list[list[float]]  # of the whole vocabulary, for each token
     cached: int
     steps: int  # verify steps, with speculation
+    retractions: int
 
 
 class Engine:
@@ -56,6 +57,8 @@ class Engine:
         self.arriving: list[Any] = []
         self.during: During | None = None
         self.requests: dict[str, Any] = {}
+        self.replies: list[Any] = []  # to control requests
+        scheduler.send_control_output = lambda reply, _request: self.replies.append(reply)
         create = scheduler._create_generation_req
 
         def keep(received: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,39 +77,54 @@ class Engine:
         priorities: Sequence[int] | None = None,
     ) -> list[Answer]:
         """All at once, greedily, `new` tokens each."""
-        names = [uuid.uuid4().hex for _ in prompts]
-        for name, ids, priority in zip(names, prompts, priorities or [None] * len(prompts), strict=True):
-            sampling = SamplingParams(temperature=0, max_new_tokens=new, ignore_eos=True)
-            sampling.normalize(None)
-            request = TokenizedGenerateReqInput(
-                rid=name,
-                input_text="",
-                input_ids=array("q", ids),
-                input_embeds=None,
-                mm_inputs=None,
-                token_type_ids=None,
-                sampling_params=sampling,
-                return_logprob=self.vocabulary > 0,
-                logprob_start_len=-1,
-                top_logprobs_num=self.vocabulary,
-                token_ids_logprob=None,
-                stream=False,
-                priority=priority,
-            )
-            self.arriving.append(request)
+        asked = [
+            self.request(ids, new, priority)
+            for ids, priority in zip(prompts, priorities or [None] * len(prompts), strict=True)
+        ]
+        self.arriving += asked
         self.during = during
         self.scheduler.gracefully_exit = False
         self.scheduler.run_event_loop()
-        done = [self.requests.pop(name) for name in names]
-        return [
-            Answer(
-                list(r.output_ids[:new]),
-                by_token(r.logprob) if self.vocabulary else [],
-                r.cached_tokens,
-                r.spec_verify_ct,
-            )
-            for r in done
-        ]
+        return [self.answer(request) for request in asked]
+
+    def request(
+        self, ids: list[int], new: int, priority: int | None = None, temperature: float = 0
+    ) -> TokenizedGenerateReqInput:
+        """As the tokenizer would send it."""
+        sampling = SamplingParams(temperature=temperature, max_new_tokens=new, ignore_eos=True)
+        sampling.normalize(None)
+        return TokenizedGenerateReqInput(
+            rid=uuid.uuid4().hex,
+            input_text="",
+            input_ids=array("q", ids),
+            input_embeds=None,
+            mm_inputs=None,
+            token_type_ids=None,
+            sampling_params=sampling,
+            return_logprob=self.vocabulary > 0,
+            logprob_start_len=-1,
+            top_logprobs_num=self.vocabulary,
+            token_ids_logprob=None,
+            stream=False,
+            priority=priority,
+        )
+
+    def answer(self, request: TokenizedGenerateReqInput) -> Answer:
+        """To a request that is over."""
+        req = self.requests.pop(request.rid)
+        return Answer(
+            list(req.output_ids[: request.sampling_params.max_new_tokens]),
+            by_token(req.logprob) if self.vocabulary else [],
+            req.cached_tokens,
+            req.spec_verify_ct,
+            req.retraction_count,
+        )
+
+    def control(self, *requests: Any) -> list[Any]:
+        """Have the scheduler handle these now; what it replies."""
+        self.replies.clear()
+        self.scheduler.process_input_requests(list(requests))
+        return list(self.replies)
 
     def flush(self) -> None:
         """Forget every prefix."""

@@ -22,6 +22,7 @@ from island_engine.touchpoints import (
     DRAFT_DECODE,
     DRAFT_EXTEND,
     DRAFT_SLOTS,
+    GREEDY,
     KEEP_ACCEPTED,
     KV_COPY,
     LAST_SLOTS,
@@ -45,6 +46,7 @@ def install() -> None:
         (DRAFT_DECODE, draft_decode_backend),
         (DRAFT_EXTEND, draft_extend_backend),
         (DRAFT_SLOTS, draft_slots),
+        (GREEDY, greedy),
         (KEEP_ACCEPTED, keep_accepted),
         (KV_COPY, no_slot_copy),
         (LAST_SLOTS, last_slots),
@@ -174,6 +176,11 @@ def build_chain(
         size = nodes * (length + nodes)
         mask[at : at + size].view(nodes, -1)[:, length:].tril_()
         at += size
+
+
+def greedy(**_: Any) -> bool:
+    """Verification commits the likeliest token whatever the temperature, as in SGLang's own CPU engine."""
+    return True
 
 
 def verify_greedy(

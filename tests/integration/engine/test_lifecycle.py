@@ -13,6 +13,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from island_engine.bench import batches
 from island_engine.bench.rig import CorruptKvError, Launched, Rig, Sizes, token
 from island_engine.islands.cache import IslandRadixCache
+from island_engine.islands.holds import committed
 
 PAGE, WINDOW, CHUNK = 16, 64, 256
 INTERVAL = CHUNK // 4
@@ -222,6 +223,30 @@ def test_speculation_commits_several_tokens_a_step(overlap: bool, bigram: bool) 
         assert rig.hit(rig.ids(long)) > 100
     rig.run()
     check(rig)
+
+
+def islands_of_a_long_generation(monkeypatch: pytest.MonkeyPatch, *, modulo: bool) -> int:
+    """How many a request of 12 intervals publishes while it decodes, at 1 to 4 tokens a step."""
+    rig = Rig(IslandRadixCache, draft=4)
+    if modulo:  # the fault: due when the length is a multiple, not when enough was committed since the last island
+        real = rig.cache.decode_island
+
+        def due_at_multiples(req: Any) -> bool:
+            rig.cache.holds.published[id(req)].due = 0 if committed(req) % INTERVAL == 0 else 1 << 30
+            done: bool = real(req)
+            rig.cache.holds.published[id(req)].due = 0  # asked again at the next step
+            return done
+
+        monkeypatch.setattr(rig.cache, "decode_island", due_at_multiples)
+    rig.add(prompt(100), 12 * INTERVAL)
+    rig.run()
+    check(rig)
+    return rig.tally.islands["decode"]
+
+
+def test_speculation_steps_over_a_trigger_that_waits_for_a_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert islands_of_a_long_generation(monkeypatch, modulo=False) >= 11
+    assert 0 < islands_of_a_long_generation(monkeypatch, modulo=True) < 9
 
 
 # --- the violation counter can count ------------------------------------------------------------------------------

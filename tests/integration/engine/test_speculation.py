@@ -44,6 +44,8 @@ class Arm:
     answers: dict[str, list[Answer]]
     lost: tuple[int, int, int]
     overlap: bool
+    hot: list[int] = field(default_factory=list)  # of a request with a temperature
+    cold: list[int] = field(default_factory=list)  # of one without, after the same first token
     ahead: tuple[int, int] = (0, 0)  # slots set aside for drafts, and the most tokens that a step commits
     tally: Tally = field(default_factory=Tally)
 
@@ -79,6 +81,10 @@ def serve(model: Path, *flags: str) -> Arm:
     ask("extension", [path + prompt(10, 3)], 8)
     ask("branch", [path[: 20 + 2 * INTERVAL] + prompt(10, 4)], 8)
     ask("crowd", [path[: 10 * n] + prompt(15 * n, n) for n in range(1, 7)], 20)
+    engine.arriving.append(hot := engine.request(prompt(150, 1), 8, temperature=1))
+    engine.run([], 0)
+    first, *arm.hot = engine.answer(hot).tokens  # sampled by the prefill
+    arm.cold = engine.run([[*prompt(150, 1), first]], 7)[0].tokens
     arm.lost = engine.lost()
     return arm
 
@@ -152,6 +158,12 @@ def test_islands_are_published_and_found(plain: Arm, speculating: dict[str, Arm]
 @EVERY
 def test_both_pools_come_back(plain: Arm, speculating: dict[str, Arm], name: str) -> None:
     assert speculating[name].lost == plain.lost == (0, 0, 0)
+
+
+@EVERY
+def test_verification_is_greedy_whatever_the_temperature(speculating: dict[str, Arm], name: str) -> None:
+    assert len(speculating[name].hot) == 7
+    assert speculating[name].hot == speculating[name].cold
 
 
 # --- trees: what a node sees, against plain attention -------------------------------------------------------------
