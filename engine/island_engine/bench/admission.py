@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from island_engine.bench import geometry, report, worker
 from island_engine.bench import plot as look
+from island_engine.islands import ledger
 
 if TYPE_CHECKING:
     import argparse
@@ -68,10 +69,10 @@ def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     arms = worker.measure(
         options.arm, progress, NAME, measure, size, cases, options.requests, options.steps, not options.sync
     )
-    least = size.window + size.page
+    least, chunk = size.window + size.page, ledger.smallest_chunk(size.chunk)
     for found in arms.values():
         for name, (_, ratio) in cases.items():
-            found[name]["bound"] = max(0, size.swa(ratio) - size.chunk) // least
+            found[name]["bound"] = max(0, size.swa(ratio) - chunk) // least
     more = {"requests": options.requests, "overlap": not options.sync, "cases": {k: r for k, (_, r) in cases.items()}}
     return report.result(NAME, size.as_json(**more), arms)
 
@@ -102,7 +103,7 @@ def table(result: dict[str, Any]) -> Table:
     made = report.table(
         "Running requests that an SWA pool sustains",
         f"{size['requests']} requests of {size['prompt']:,} in, {size['output']:,} out at once; sustained: mean of the "
-        "second half of the run. Bound: one window and a page each beside one chunk in flight.",
+        "second half of the run. Bound: one window and a page each beside half a chunk in flight.",
         ["arm", "case", "r", "first", "sustained", "bound", "SWA retr.", "full retr.", "recomputed", "decoded/step"],
     )
     for name, ratio in size["cases"].items():
@@ -152,4 +153,6 @@ def plot(result: dict[str, Any], path: Path) -> None:
         one.set_xlabel(f"running requests at r {ratio}", color=look.QUIET, fontsize=9)
         if one is not (axes if len(ratios) == 1 else axes[0]):
             one.set_yticklabels([])
-    look.save(made, path, note="Dashed: what the pool holds at one window and a page each, beside one chunk in flight.")
+    look.save(
+        made, path, note="Dashed: what the pool holds at one window and a page each, beside half a chunk in flight."
+    )

@@ -99,7 +99,7 @@ def add_bench(names: argparse._SubParsersAction[argparse.ArgumentParser], bench:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, then print, write and draw; the exit code."""
+    """Measure, then print, write and draw; the exit code, 1 when a run did not give everything back."""
     return measure(load(options.bench), options)
 
 
@@ -118,6 +118,10 @@ def measure(bench: Bench, options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     else:
         Console(width=None if sys.stdout.isatty() else report.WIDTH).print(bench.table(found))
+    if lost := report.lost(found):
+        where = "" if options.json in (None, Path("-")) else f"; {options.json} was not written"
+        print(f"bench {bench.NAME} FAILED: {'; '.join(lost)}{where}", file=sys.stderr)
+        return 1
     if options.plot:
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         bench.plot(found, options.plot)

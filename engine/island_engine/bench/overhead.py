@@ -2,8 +2,10 @@
 
 Both arms run at once, each in its process, and take turns: a turn of one, the same turn of the other, so that what else
 the machine does hits both. *Per step*: the same requests decode on both, and the difference of the arms' scheduler CPU
-time per step is our code's, islands included. *Per operation*: commit of one prompt chunk, match of that prompt,
-eviction of it, on the tree that the arm has built by then. A step of the model is a roofline model's, not measured.
+time per step is our code's, islands included. *Per operation*: while these decode, a prompt of one chunk is committed,
+matched and evicted. Where slots lie idle islands cut such a chunk in four, each an insert, and evict as many nodes
+more. That is no equal work, so rounds come in pairs: the chunk in one piece as in stock (insert, match, evict), then as
+the arm does it (commit, evict all). A step of the model is a roofline model's, not measured.
 """
 
 from __future__ import annotations
@@ -29,21 +31,26 @@ HELP = "scheduler CPU that islands cost, per step and per cache operation, paire
 ARMS = ("stock", "islands")
 PROFILE = PROFILES["gemma4-26b-h100-nospec"]
 TURN = 32  # decode steps of a turn
-OPERATIONS = ("insert_us", "match_us", "evict_us")
+OPERATIONS = ("insert_us", "match_us", "evict_us")  # of a chunk in one piece
+CHUNK = ("commit_us", "evict_all_us")  # as the arm cuts it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Geometry and length."""
     geometry.add_arguments(parser)
     parser.add_argument(
-        "--requests", type=geometry.positive, default=64, metavar="N", help="requests that decode (default 64)"
+        "--requests", type=geometry.positive, default=48, metavar="N", help="requests that decode (default 48)"
     )
     parser.add_argument("--ratio", type=float, default=0.17, metavar="R", help="SWA pool over full (default 0.17)")
     parser.add_argument(
         "--turns", type=geometry.positive, default=140, metavar="N", help=f"turns of {TURN} steps (default 140)"
     )
     parser.add_argument(
-        "--rounds", type=geometry.positive, default=40, metavar="N", help="prompts committed and evicted (default 40)"
+        "--rounds",
+        type=geometry.positive,
+        default=40,
+        metavar="N",
+        help="pairs of prompts committed and evicted (default 40)",
     )
 
 
@@ -69,7 +76,7 @@ def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 def _sum_up(found: list[dict[str, float]], step_ms: float) -> dict[str, Any]:
     """`step_ms`: a decode step of the model; `cpu_ms`: mean CPU time of the scheduler's part of a step."""
     steps = [one["step"] for one in found if "step" in one]
-    times = {name: statistics.median(one[name] for one in found if name in one) for name in OPERATIONS}
+    times = {name: statistics.median(one[name] for one in found if name in one) for name in (*OPERATIONS, *CHUNK)}
     return {
         "step_ms": round(step_ms, 3),
         "cpu_ms": round(1e3 * statistics.fmean(steps), 4),
@@ -105,25 +112,41 @@ def measure(
         yield {"step": (time.thread_time() - start) / TURN}
     if len(engine.running) != requests:
         raise AssertionError(f"{arm}: {len(engine.running)} of {requests} run; --ratio {ratio} is too small for them")
+    engine.evict_all()  # the only thing to evict is then the prompt of a round
     while True:
-        yield operations(engine, workload.prompts(rng, 1, size.chunk)[0])
+        whole = operations(engine, workload.prompts(rng, 1, size.chunk)[0], whole=True)
+        usual = operations(engine, workload.prompts(rng, 1, size.chunk)[0], whole=False)
+        yield {
+            "insert_us": whole["commit"] / whole["inserts"],
+            "match_us": whole["match"],
+            "evict_us": whole["evict"],
+            "commit_us": usual["commit"],
+            "evict_all_us": usual["evict"],
+            "inserts": usual["inserts"],
+        }
 
 
-def operations(engine: Any, prompt: Any) -> dict[str, float]:
-    """A prompt of one chunk is committed, matched and evicted; seconds of CPU each."""
+def operations(engine: Any, prompt: Any, *, whole: bool) -> dict[str, float]:
+    """A prompt of one chunk is committed, matched and evicted; seconds of CPU each. `whole`: without islands in it."""
     from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
     cache, spent, inserts, all_inserts = engine.cache, 0.0, 0, 0
-    commit, insert = cache.checkpoint, cache.insert
+    commit, insert, interval = cache.checkpoint, cache.insert, getattr(cache, "interval", None)
     req = engine.add(prompt, 2)
 
     def timed(one: Any, **kwargs: Any) -> None:
         nonlocal spent, inserts
+        if one is not req:
+            commit(one, **kwargs)
+            return
+        if whole and interval:
+            cache.interval = len(prompt)
         before, start = all_inserts, time.thread_time()
         commit(one, **kwargs)
-        if one is req:
-            spent += time.thread_time() - start
-            inserts += all_inserts - before
+        spent += time.thread_time() - start
+        inserts += all_inserts - before
+        if interval:
+            cache.interval = interval
 
     def counted(params: Any) -> Any:
         nonlocal all_inserts
@@ -138,18 +161,16 @@ def operations(engine: Any, prompt: Any) -> dict[str, float]:
         del cache.checkpoint, cache.insert
     while not req.finished():
         engine.step()
-    ids = list(prompt)
+    ids, unlocked = list(prompt), cache.full_evictable_size()
     start = time.thread_time()
     engine.hit(ids)
     match = time.thread_time() - start
     start = time.thread_time()
-    cache.evict(EvictParams(num_tokens=len(ids), swa_num_tokens=0))
-    return {
-        "insert_us": spent / inserts,
-        "match_us": match,
-        "evict_us": time.thread_time() - start,
-        "inserts": float(inserts),
-    }
+    cache.evict(EvictParams(num_tokens=unlocked, swa_num_tokens=0))
+    evict = time.thread_time() - start
+    if engine.hit(ids):
+        raise AssertionError(f"a prompt of {len(ids)} tokens was evicted, and is still there")
+    return {"commit": spent, "inserts": float(inserts), "match": match, "evict": evict}
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -158,8 +179,20 @@ def table(result: dict[str, Any]) -> Table:
     made = report.table(
         "Scheduler CPU, both arms in turns",
         f"{size['requests']} requests decode at r {size['ratio']}. Ours: CPU per step beyond stock's. A model step "
-        f"({size['step_model']}) is a roofline's. Operations: on a prompt of {size['chunk']:,}; insert: one of them.",
-        ["arm", "CPU per step, ms", "ours, ms", "of a model step", "insert, us", "match, us", "evict, us", "inserts"],
+        f"({size['step_model']}) is a roofline's. Insert, match, evict: a chunk of {size['chunk']:,} in one piece, "
+        "equal work; commit, evict all: as the arm cuts it, with so many inserts.",
+        [
+            "arm",
+            "CPU per step, ms",
+            "ours, ms",
+            "of a model step",
+            "insert, us",
+            "match, us",
+            "evict, us",
+            "commit, us",
+            "evict all, us",
+            "inserts",
+        ],
     )
     for arm, found in result["arms"].items():
         ours = found["ours_ms"]
@@ -168,7 +201,7 @@ def table(result: dict[str, Any]) -> Table:
             report.number(found["cpu_ms"], 3),
             "-" if ours is None else report.number(ours, 3),
             "-" if ours is None else f"{ours / found['step_ms']:.2%}",
-            *(report.number(found[name], 1) for name in OPERATIONS),
+            *(report.number(found[name], 1) for name in (*OPERATIONS, *CHUNK)),
             report.number(found["inserts_per_commit"], 1),
         )
     return made
@@ -185,7 +218,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     made, axes = look.figure(
         title,
         f"{size['requests']} requests decode, stock 0.5.23 and islands in turns. A model step is a roofline model's "
-        "(H100, no speculation).\nOperations: one insert, match and eviction on the arm's own tree, CPU time, median.",
+        "(H100, no speculation).\nOperations: insert, match and eviction of a chunk in one piece, CPU time, median.",
         columns=2,
         size=(11, 4.8),
     )

@@ -84,6 +84,30 @@ def problems(found: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
+def lost(found: Mapping[str, Any]) -> list[str]:
+    """What a correct result says that must not be: tokens not given back, a planted fault that nobody saw.
+
+    Wherever it stands in an arm: `leaks` (how many, or which), `conserved`, `mutants` and `mutants_caught`.
+    """
+    wrong = []
+
+    def look(where: str, one: Any) -> None:
+        if not isinstance(one, dict):
+            return
+        if leaks := one.get("leaks"):
+            wrong.append(f"{where}: {leaks} leaks" if isinstance(leaks, int) else f"{where}: {'; '.join(leaks)}")
+        if one.get("conserved") is False:
+            wrong.append(f"{where}: a pool was not as before")
+        if one.get("mutants") and not one.get("mutants_caught"):
+            wrong.append(f"{where}: none of {one['mutants']} planted faults was caught")
+        for name, inner in one.items():
+            look(f"{where}, {name}", inner)
+
+    for arm, values in found["arms"].items():
+        look(arm, values)
+    return wrong
+
+
 def write(found: Mapping[str, Any], path: Path) -> None:
     """Write the object at once, so that an interrupted bench leaves no half of a result."""
     path.parent.mkdir(parents=True, exist_ok=True)

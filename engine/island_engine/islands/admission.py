@@ -26,7 +26,7 @@ class ReservingSWABudget(SWAPrefillBudget):
         self.holds = self.tree_cache.holds
         self.held: list[Any] = []  # requests that hold KV when the pass begins
         self.windows = 0  # of those who were admitted in this pass
-        self._charge: tuple[int, int, int] | None = None
+        self._charge: tuple[int, int] | None = None
 
     def begin(self) -> None:
         """The pass knows its running batch now."""
@@ -38,9 +38,9 @@ class ReservingSWABudget(SWAPrefillBudget):
         return bool(self.held or self.windows)
 
     @property
-    def charge(self) -> tuple[int, int, int]:
-        """What the requests that run take: soon, later (both beyond what they pin), and hold in the long run. Worked
-        out only when a candidate has passed the full pool's test.
+    def charge(self) -> tuple[int, int]:
+        """What the requests that run take, soon and later, both beyond what they pin. Worked out only when a candidate
+        has passed the full pool's test.
         """
         if self._charge is None:
             holds = [self.holds.hold(req) for req in self.held]
@@ -48,7 +48,6 @@ class ReservingSWABudget(SWAPrefillBudget):
             self._charge = (
                 ledger.soon(holds, steps * self.holds.block, self.page_size),
                 self.holds.growth(holds),
-                ledger.steady(holds),
             )
         return self._charge
 
@@ -71,9 +70,9 @@ class ReservingSWABudget(SWAPrefillBudget):
     def check_prefill(
         self, *, extend_input_len: int, total_tokens: int, max_new_tokens: int, chunk_limit: int | None, **_: Any
     ) -> tuple[bool, int | None]:
-        """(admit?, limit of its chunk). A chunk may shrink to a quarter if its whole size would fit in the long run,
-        once islands are let go of. SGLang must not do that because it would eat pages that decoding requests need;
-        here these are charged. An idle engine shrinks it to what there is, or nobody would ever run.
+        """(admit?, limit of its chunk). A chunk shrinks to what there is, down to the smallest (ledger.smallest_chunk).
+        SGLang must not do that because it would eat pages that decoding requests need; here these are charged. An idle
+        engine takes any chunk, or nobody would ever run.
         """
         if total_tokens >= self.remaining_total:
             return False, None
@@ -86,17 +85,12 @@ class ReservingSWABudget(SWAPrefillBudget):
         if chunk_limit is None:
             return False, None
         chunk = min(chunk_limit, ledger.shrunk(self.remaining_swa, self.holds.window, self.page_size))
-        if not self.busy:
-            return (True, chunk) if chunk > 0 else (False, None)
-        whole = self.swa_tokens(extend, 0, chunk_limit=min(chunk_limit, self.holds.chunk))
-        in_the_long_run = self.charge[2] + self.windows + whole <= self.allocator.size_swa
-        if in_the_long_run and self.holds.chunk // ledger.SMALLEST <= chunk < extend:
-            return True, chunk
-        return False, None
+        least = self.holds.smallest_chunk if self.busy else self.page_size
+        return (True, chunk) if chunk >= least and (chunk < extend or not self.busy) else (False, None)
 
     def fit_chunk(self, *, extend_input_len: int, max_new_tokens: int, chunk_limit: int) -> int | None:
         """A prompt that goes on waits for the others rather than take any sliver that is free."""
-        least = min(extend_input_len, self.holds.chunk // ledger.SMALLEST)
+        least = min(extend_input_len, self.holds.smallest_chunk)
         return None if len(self.held) > 1 and chunk_limit < least else chunk_limit
 
     def reserve(self, extend_input_len: int, max_new_tokens: int, **kwargs: Any) -> None:

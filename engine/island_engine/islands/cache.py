@@ -37,9 +37,10 @@ class IslandRadixCache(UnifiedRadixCache):
         self.interval = guards.interval() or decode_interval(params.chunked_prefill_size, self.window, self.page_size)
         self.shared_pool = isinstance(self.token_to_kv_pool_allocator, UnifiedSWAAllocatorBase)
         self.holds = Holds(self, window=self.window, chunk=params.chunked_prefill_size or 0)
-        self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool)
+        self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool, self.page_size)
         self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
         self._frontier: int | None = None  # set while a stash runs
+        self._path: Any = None  # in a stash: the slots of its whole path, where they are known without a walk
         self._cuts: list[tuple[int, int]] = []  # of a stash, whenever SGLang frees: what was free, and from where on
         self._phase = "prefill"
         self._step = self._islands_in_step = 0
@@ -106,13 +107,17 @@ class IslandRadixCache(UnifiedRadixCache):
             if req.finished():  # SGLang frees nothing then: a prompt that ends with its first token would stay whole
                 self.evict_sliding_windows(req, up_to - 1)
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
+            alone = self._path is not None
         finally:
-            self._frontier = None
+            self._frontier = self._path = None
         end = req.kv.cache_protected_len
         if not req.finished() and end > start:
             reached = req.kv.get_evicted_seqlen(SWA)  # everything the request owned before it is freed
-            ranges = self.tree_core.swa_tombstone_ranges(self._key(req, end), start, end)  # others may live in between
-            dead = sum(last - first for first, last in ranges)
+            if alone:
+                dead = max(0, min(reached, end) - start)
+            else:  # others may live in between
+                ranges = self.tree_core.swa_tombstone_ranges(self._key(req, end), start, end)
+                dead = sum(last - first for first, last in ranges)
             self.metrics.published(self._phase, tombstoned=dead)
             ends = [*(already for already, _ in self._cuts[1:]), reached]
             self.metrics.freed(sum(max(0, cut - first) for (_, first), cut in zip(self._cuts, ends, strict=False)))
@@ -120,6 +125,17 @@ class IslandRadixCache(UnifiedRadixCache):
             if mutation.plant(self, req, up_to):
                 self.metrics.violation()
             self.watch.look(req, max(0, up_to - self.window + 1), up_to)
+
+    def insert(self, params: Any) -> Any:
+        """As SGLang's. Where nobody else had published what is new in a stash, the tree keeps the slots it is given."""
+        result = super().insert(params)
+        if self._frontier is not None and result.prefix_len <= params.prev_prefix_len:
+            self._path = params.value
+        return result
+
+    def path_device_indices(self, node: Any) -> Any:
+        """The slots of a path: after an insert that took them all the inserted ones, without another walk."""
+        return super().path_device_indices(node) if self._path is None else self._path
 
     def swa_retain_floor(self, req: Any) -> int | None:
         """At a stash stock frees a page more than the frontier allows; it never frees past this floor."""

@@ -42,6 +42,11 @@ class Holds:
         return ledger.cap(self.window, self.page, self.lag)
 
     @property
+    def smallest_chunk(self) -> int:
+        """See ledger.smallest_chunk."""
+        return ledger.smallest_chunk(self.chunk)
+
+    @property
     def waiting(self) -> int:
         """Requests that the last admission pass left in the queue."""
         return 0 if self.adder is None else max(0, self.adder.waiting_queue_len - len(self.adder.can_run_list))
@@ -59,11 +64,6 @@ class Holds:
         running = self.published.get(id(req))
         return req.decode_batch_idx >= 1 or (running is not None and running.due is not None)
 
-    def own(self, req: Any) -> int:
-        """SWA tokens of the pages that a request owns."""
-        kv = req.kv
-        return int(ledger.up(kv.kv_allocated_len, self.page) - max(kv.get_evicted_seqlen(SWA), kv.cache_protected_len))
-
     def processed(self, req: Any) -> bool:
         """Whether the result of its whole prompt was processed. SGLang's count of decode steps does not tell: with
         speculation it is one already while slots for the first of them are allocated (eagle_utils.py:861).
@@ -72,6 +72,11 @@ class Holds:
         if running is not None:
             return running.due is not None
         return req.decode_batch_idx >= 1 and not self.cache.publishable(req)
+
+    def own(self, req: Any) -> int:
+        """SWA tokens of the pages that a request owns."""
+        kv = req.kv
+        return int(ledger.up(kv.kv_allocated_len, self.page) - max(kv.get_evicted_seqlen(SWA), kv.cache_protected_len))
 
     def hold(self, req: Any) -> ledger.Hold:
         """What it holds now and will."""
@@ -114,24 +119,26 @@ class Holds:
         """Whether a prompt's tail may be published: beside what everybody will take then, a chunk fits and a window of
         each waiting request that the full pool can take; else a burst would be half admitted and then wait.
         """
-        live = self.live()
-        mean = max(1, sum(other.kv.kv_allocated_len for other in live) // max(1, len(live)))
-        more = max(0, self.pool.size_full // mean - len(live))
-        return self._fits(req, self.chunk + min(self.waiting, more) * self.cap)
+        live, more = self.live(), 0
+        if waiting := self.waiting:
+            mean = max(1, sum(other.kv.kv_allocated_len for other in live) // max(1, len(live)))
+            more = min(waiting, max(0, self.pool.size_full // mean - len(live)))
+        return self._fits(req, self.chunk + more * self.cap, len(live))
 
     def affordable(self, req: Any) -> bool:
         """Whether a decode island may be published: it must leave a chunk to those who wait. If nobody waits it may
         borrow that, down to the smallest chunk.
         """
-        return self._fits(req, self.chunk if self.waiting else self.chunk // ledger.SMALLEST)
+        return self._fits(req, self.chunk if self.waiting else self.smallest_chunk)
 
     def bearable(self, req: Any) -> bool:
         """Whether a tail that others share may be published: everybody's windows still fit, whatever waits."""
         return self._fits(req, 0)
 
-    def _fits(self, req: Any, reserve: int) -> bool:
+    def _fits(self, req: Any, reserve: int, count: int | None = None) -> bool:
         left = self.available() - self.window - self.page - reserve
-        most = (len(self.live()) + 1) * self.cap  # nobody takes more: where that fits, the sum need not be worked out
+        count = len(self.live()) if count is None else count
+        most = (count + 1) * self.cap  # nobody takes more: where that fits, the sum need not be worked out
         return bool(most <= left or self.growth_if_published(req) <= left)
 
     def slide(self, need: int) -> None:

@@ -64,8 +64,8 @@ class Run:
 @EITHER
 def test_a_burst_is_admitted_to_the_bound_and_nobody_is_retracted(overlap: bool) -> None:
     ours, stock = Run(IslandRadixCache, overlap=overlap), Run(UnifiedRadixCache, overlap=overlap)
-    bound = ledger.bound(SWA, CHUNK, WINDOW, PAGE, int(overlap))
-    assert bound >= 30
+    bound = ledger.bound(SWA, ledger.smallest_chunk(CHUNK), WINDOW, PAGE, int(overlap))
+    assert bound > ledger.bound(SWA, CHUNK, WINDOW, PAGE, int(overlap)) >= 30
     assert ours.rig.retractions == ours.rig.recomputed == 0
     assert stock.rig.swa_retractions > 0
     assert ours.sustained >= bound
@@ -127,7 +127,7 @@ def test_while_the_pool_is_tight_a_request_owns_its_window_and_locks_nothing() -
     last = [req for req in reqs if req in rig.running][-1]
     assert last.lock.swa_released
     assert last.kv.cache_protected_len == ledger.down(LENGTH - WINDOW, PAGE)
-    assert rig.hit(list(last.origin_input_ids)) == ledger.down(LENGTH - WINDOW, PAGE)
+    assert rig.hit(list(last.origin_input_ids)) <= ledger.down(LENGTH - WINDOW, PAGE)  # less where others took that
     assert rig.cache.held(last) <= ledger.cap(WINDOW, PAGE, 0) + EVICTED_EVERY
 
 

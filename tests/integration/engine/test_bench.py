@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,10 @@ from island_engine.bench import report, traffic, worker
 from island_engine.bench.rig import Rig, Sizes
 from island_engine.islands import mutation
 from island_engine.islands.cache import IslandRadixCache
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
 
 TINY = ["--page", "16", "--window", "64", "--chunk", "256", "--tokens", "8192", "--prompt", "512", "--output", "512"]
 FLAGS = {
@@ -74,6 +78,7 @@ def test_overhead_is_paired_with_stock(found: dict[str, dict[str, Any]]) -> None
     assert all(
         one[key] > 0 for one in arms.values() for key in ("step_ms", "cpu_ms", "insert_us", "match_us", "evict_us")
     )
+    assert arms["stock"]["inserts_per_commit"] == 1 < arms["islands"]["inserts_per_commit"]
 
 
 def test_conservation_finds_nothing_but_the_planted_fault(found: dict[str, dict[str, Any]]) -> None:
@@ -101,6 +106,23 @@ def test_a_lost_page_is_seen() -> None:
     assert rig.unaccounted() == 16
     rig.run()
     assert "free (full, swa)" in rig.leaks()[0]
+
+
+def test_a_planted_leak_fails_the_bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    live = traffic._live
+
+    def leaky(engine: Rig, life: traffic.Life, rng: random.Random) -> int:
+        aborted = live(engine, life, rng)
+        engine.alloc.swa_attn_allocator.alloc(life.sizes.page)
+        return aborted
+
+    monkeypatch.setattr(traffic, "_live", leaky)  # the bench's workers are forked from here
+    path = tmp_path / "conservation.json"
+    assert cli.main(["bench", "conservation", "--runs", "2", "--json", str(path)]) == 1
+    assert "bench conservation FAILED: islands: 2 leaks" in capsys.readouterr().err
+    assert not path.exists()
 
 
 def test_an_arm_that_fails_says_why() -> None:
