@@ -16,7 +16,7 @@ overflow-wrap:anywhere}h1{color:#fff;padding:.6rem 1rem;border-radius:.4rem;font
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .8rem;border-bottom:1px solid #d8dee4;
 text-align:left;vertical-align:top;overflow-wrap:normal}th.n,td.n{text-align:right;font-variant-numeric:tabular-nums}
 th,td.n,td:first-child{white-space:nowrap}.facts td:first-child{white-space:normal}
-.facts td:last-child{overflow-wrap:anywhere}.wide{overflow-x:auto}
+.facts td:last-child{overflow-wrap:anywhere}.wide{overflow-x:auto}.faults td:nth-child(2){min-width:15rem}
 svg{width:100%;max-width:40rem;min-width:34rem;height:auto;display:block}svg text{font-size:11px;fill:#59636e}
 .quiet{color:#59636e;margin:.2rem 0}.bad{color:#c1121f;font-weight:600}"""
 MEANS = {
@@ -87,7 +87,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequ
 
 
 def _divergence(found: Mapping[str, Any]) -> str:
-    rows = [(name, str(found[key])) for key, name in DIVERGENCE.items() if found[key] is not None]
+    told = {key: f"{value:.3f}" if isinstance(value, float) else str(value) for key, value in found.items()}
+    rows = [(name, told[key]) for key, name in DIVERGENCE.items() if found[key] is not None]
     return f"{pictures.divergence(found)}<div class='facts'>{_table(('', ''), rows)}</div>"
 
 
@@ -101,7 +102,7 @@ def _mutations(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     for outcome in {r["outcome"] for r in rows if r["outcome"].split()[0].isupper()}:
         table = table.replace(f"<td>{outcome}</td>", f"<td class='bad'>{outcome}</td>")
-    return table
+    return f"<div class='faults'>{table}</div>"
 
 
 def _classes(report: Mapping[str, Any]) -> str:
