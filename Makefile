@@ -122,6 +122,11 @@ docs: venv ## The documentation as a site, under build/docs; open index.html
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 	@echo build/docs/index.html
 
+.PHONY: pictures
+pictures: venv venv-engine ## Measure and draw the pictures of the documentation again (2 minutes)
+	@.venv/bin/python docs/pictures/phases.py
+	@OMP_NUM_THREADS=1 .venv-engine/bin/python -W ignore docs/pictures/occupancy.py
+
 # --- cluster ------------------------------------------------------------------------------------------------------
 
 .PHONY: root

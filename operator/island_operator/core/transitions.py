@@ -1,5 +1,5 @@
 """The phases of a rollout and every way from one to another. The machine takes its next phase from here alone, and the
-picture in docs/rollouts.md is drawn from here: `python -m island_operator.core.transitions`.
+picture in docs/rollouts.md is drawn from here (docs/pictures/phases.py).
 """
 
 from __future__ import annotations
@@ -69,21 +69,3 @@ _NEXT = {(source, row.cause): row.target for row in TABLE for source in row.sour
 def to(source: str, cause: Cause) -> str:
     """The next phase. KeyError: no such transition, a fault of ours."""
     return _NEXT[source, cause]
-
-
-def picture() -> str:
-    """The table as a Mermaid state diagram; what may happen in any phase but Pending is drawn once, from a box."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for row in TABLE:
-        everywhere = set(row.sources) >= {*_UNDER_WAY, STABLE}
-        for source in ("Any",) if everywhere else row.sources:
-            arrows.setdefault((source, row.target), []).append(row.cause)
-        if everywhere and PENDING in row.sources:
-            arrows.setdefault((PENDING, row.target), []).append(row.cause)
-    lines = ["stateDiagram-v2", "    [*] --> Pending", '    state "any of them but Pending" as Any']
-    lines += [f"    {source} --> {target}: {'; '.join(causes)}" for (source, target), causes in arrows.items()]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(picture(), end="")
