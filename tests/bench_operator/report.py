@@ -84,12 +84,15 @@ def _converge(axes: Any, curves: dict[str, Any]) -> None:
 
 
 def _latency(axes: Any, curves: dict[str, Any]) -> None:
-    colors = {"rollouts": "#0969da", "status only": "#1a7f37"}
+    looks = {"rollouts": ("#0969da", 750), "status only": ("#1a7f37", 100)}  # colour, and the target of p99 in ms
     for name, values in curves["latency"].items():
+        color, target = looks[name]
         shares = [(number + 1) / len(values) for number in range(len(values))]
-        axes.plot(sorted(values), shares, color=colors[name], label=name)
+        axes.plot(sorted(values), shares, color=color, label=name)
+        axes.axvline(target, color=color, linestyle=":", linewidth=1.2)
     axes.set_xscale("log")
-    _axes(axes, "edit to status, share of edits", "milliseconds")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _axes(axes, "edit to status, share of edits", "milliseconds (dotted: target of p99)")
 
 
 def _memory(axes: Any, curves: dict[str, Any]) -> None:
