@@ -34,6 +34,8 @@ from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING
 from island_operator.core.view import Pass
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
     from island_operator.core.state import Gate, State
@@ -110,9 +112,10 @@ class _Act:
 
     def plan(self) -> Plan:
         parent, asked = self.here.snapshot.parent, self.here.intent
-        desired, delete = self._deployments()
+        wanted = self._replicas()
         active = self.here.revision(self.state.active) or self.here.revision(traffic.rolling(self.state))
-        split = traffic.split(self.state, self.here)
+        split = traffic.split(self.state, self.here, wanted)
+        desired, delete = self._deployments(wanted)  # first: a Gateway's webhook that hangs holds no kill switch up
         desired += [*manifests.services(parent, asked.port, active, split), manifests.disruption_budget(parent)]
         desired += self._gate()
         if asked.gateway and split:
@@ -124,10 +127,9 @@ class _Act:
         asked = self.here.intent
         return [] if asked.gateway else [r for r in self.here.snapshot.of("HTTPRoute") if gates.owned(r, asked.uid)]
 
-    def _deployments(self) -> tuple[list[Object], list[Object]]:
+    def _deployments(self, wanted: Mapping[str, int]) -> tuple[list[Object], list[Object]]:
         desired: list[Object] = []
         delete: list[Object] = []
-        wanted = self._replicas()
         # Written at 0 replicas too: a revision's Deployment is where its parts are kept.
         needed = {self.state.active, traffic.rolling(self.state)}
         for name in sorted(wanted, key=lambda r: (-wanted[r], r)):

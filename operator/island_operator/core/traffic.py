@@ -1,7 +1,7 @@
 """Who gets the requests: which revision the Services NAME-stable and NAME-canary select, and what an HTTPRoute weighs.
 
-Nothing is sent where no pod is Ready while one is Ready elsewhere: during a fallback what is left still serves, and at
-the end of a promotion what is new serves already.
+Nothing is sent where no pod is Ready, or none is to stay, while one is Ready elsewhere: during a fallback what is left
+still serves, and at the end of a promotion what is new serves already.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from island_operator.core.transitions import CANARY, GATING, PENDING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from island_operator.core.state import Run, State
     from island_operator.core.view import Pass
 
@@ -31,9 +33,10 @@ def rolling(state: State) -> str | None:
     return run.revision if run and run.phase not in {PENDING, GATING} else None
 
 
-def split(state: State, here: Pass) -> Traffic | None:
-    """None: there is no revision yet."""
-    ready = {name: fleet.ready for name, fleet in here.seen.items() if fleet.ready}
+def split(state: State, here: Pass, wanted: Mapping[str, int]) -> Traffic | None:
+    """None: there is no revision yet. `wanted`: replicas per revision that this pass asks for."""
+    stay = {name: min(fleet.ready, wanted.get(name, 0)) for name, fleet in here.seen.items()}
+    ready = {name: count for name, count in stay.items() if count}
     new, run = rolling(state), state.run
     usual = state.active or new
     if usual is None:

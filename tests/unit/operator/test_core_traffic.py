@@ -10,8 +10,8 @@ STEPS = [{"weight": 10, "pause": "2s"}, {"weight": 50, "pause": "2s"}]
 SERVED = {"Canary", "Promoting", "RollingBack", "Stable"}
 
 
-def routed(**changes):
-    return World(6, gatewayRef=dict(GATEWAY), rollout__steps=STEPS, **changes).settle()
+def routed(gpus=6, **changes):
+    return World(gpus, gatewayRef=dict(GATEWAY), rollout__steps=STEPS, **changes).settle()
 
 
 def weights(world):
@@ -91,8 +91,24 @@ def test_nothing_is_ever_sent_where_no_pod_is_ready(mode, image, replicas):
     assert weights(world) == {"x-stable": 100, "x-canary": 0}
 
 
+@pytest.mark.parametrize("mode", ["Surge", "Replace"])
+@pytest.mark.parametrize("islands", [True, False])
+def test_requests_leave_in_the_same_pass_as_the_pods(mode, islands):
+    """Not when the pods are seen to end: until then a Gateway would send them to a Service without endpoints."""
+    world = routed(replicas=3, rollout__mode=mode, islands__enabled=islands)
+    world.edit(**({"islands__enabled": False} if islands else {"engine__image": "good:2"}))
+    for _ in range(60):
+        plan = world.operate()
+        asked = {d["metadata"]["labels"][REVISION]: d["spec"]["replicas"] for d in world.of("Deployment")}
+        for service, weight in weights(world).items():
+            assert not weight or asked[selected(world, service)], (world.phase, weights(world))
+        if plan.requeue_after != 0:
+            world.tick()
+    assert world.condition("Ready")["status"] == "True"
+
+
 def test_the_kill_switch_moves_the_requests_with_the_pods():
-    world = routed(islands__enabled=True)
+    world = routed(gpus=4, replicas=3, islands__enabled=True)
     world.edit(islands__enabled=False)
     seen = watch(world)
     assert seen[0] == 0
