@@ -72,9 +72,13 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
             Verdict.INCONCLUSIVE, "ForeignGateJob", f"Job {gate.job} belongs to somebody else: delete it, then retry"
         )
     pod = pod_of(job, snapshot)
-    if not finished(job):
-        return _running(gate, job, pod, snapshot, now)
-    return _ended(gate, job, pod, deadline, now)
+    if finished(job):
+        return _ended(gate, job, pod, deadline, now)
+    limit = int(job["spec"].get("activeDeadlineSeconds", deadline + GRACE)) + REPORT_WAIT
+    begun = str(job["metadata"].get("creationTimestamp", now))
+    if elapsed(begun, now) > limit:  # its own deadline does not run while it is suspended
+        return _late(gate, deadline)
+    return _running(gate, job, pod, snapshot, now)
 
 
 def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:
@@ -83,6 +87,9 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
     ill = trouble(pod, now, snapshot) if pod else None
     if ill:
         return Finding(None, ill.reason, ill.message)
+    if job["spec"].get("suspend"):
+        told = f"Job {gate.job} is suspended: whoever queues Jobs here has to admit it, or set its spec.suspend to false"
+        return Finding(None, "GateSuspended", told)
     if pod is None and condition(job, "FailureTarget").get("status") == "True":  # its deadline took the pod
         return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")
     begun = str(job["metadata"].get("creationTimestamp", now))
@@ -101,9 +108,7 @@ def _had_pod(job: Object) -> bool:
 def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str) -> Finding:
     failed = condition(job, "Failed")
     if failed.get("status") == "True" and failed.get("reason") == "DeadlineExceeded":
-        limit = f"{deadline} s (spec.gate.deadline)"
-        why = gate.reason if gate.reason not in {None, "GateStarting", "GateRunning"} else "GateDeadline"
-        return Finding(Verdict.INCONCLUSIVE, str(why), f"no verdict within {limit}; last seen: {gate.message}")
+        return _late(gate, deadline)
     ended = _terminated(pod)
     if ended is None:
         since = str((failed or condition(job, "Complete")).get("lastTransitionTime", now))
@@ -120,6 +125,12 @@ def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str)
     if summary.verdict is Verdict.PASS and condition(job, "Complete").get("status") != "True":
         return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate reported PASS but Job {gate.job} failed")
     return Finding(summary.verdict, camel(summary.reason), _sentence(summary, gate), summary)
+
+
+def _late(gate: Gate, deadline: int) -> Finding:
+    why = gate.reason if gate.reason not in {None, "GateStarting", "GateRunning"} else "GateDeadline"
+    told = f"no verdict within {deadline} s (spec.gate.deadline); last seen: {gate.message}"
+    return Finding(Verdict.INCONCLUSIVE, str(why), told)
 
 
 def _no_report(gate: Gate, code: object, reason: str, told: str) -> Finding:

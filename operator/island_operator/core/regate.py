@@ -42,7 +42,7 @@ def wait(state: State, here: Pass) -> float | None:
 def proceed(state: State, here: Pass) -> State:
     """Start, judge or give up an attempt."""
     gate, due, fleet = running(state), wait(state, here), here.fleet(state.active)
-    whole = fleet is not None and fleet.ready >= here.intent.replicas
+    whole = fleet is not None and 0 < here.intent.replicas <= fleet.ready  # scaled to zero it costs no GPU
     if gate is None:
         return _started(state, here) if due is not None and due <= 0 and whole else state
     if due is None or not whole or gate.revision != state.active:

@@ -15,7 +15,7 @@ PARENT = {"kind": "InferenceService", "metadata": {"name": "x", "uid": "uid-x"}}
 def job(kind=None, reason="", owner="uid-x", at=BEGAN, **meta):
     conditions = [{"type": kind, "status": "True", "reason": reason, "lastTransitionTime": at}] if kind else []
     meta = {"name": "x-gate-1", "uid": "uid-j", "ownerReferences": [{"uid": owner}], **meta}
-    return {"kind": "Job", "metadata": meta, "status": {"conditions": conditions}}
+    return {"kind": "Job", "metadata": meta, "spec": {"activeDeadlineSeconds": 330}, "status": {"conditions": conditions}}
 
 
 def pod(code=None, message=None, reason="Error", waiting=None, conditions=(), owner="uid-j"):
@@ -167,6 +167,26 @@ def test_a_job_that_vanished_is_not_made_again():
 def test_a_job_that_found_no_room_meets_the_deadline_too():
     assert judge(now="2026-01-01T00:14:00Z").verdict is None
     assert judge(now="2026-01-01T00:14:31Z").reason == "GateDeadline"
+
+
+def test_a_suspended_job_is_named_and_meets_the_deadline_too():
+    """Whoever queues Jobs suspends them, and Kubernetes then stops their own deadline: it would be gated for ever."""
+    world = World(islands__enabled=True)
+    world._jobs = lambda: [j["spec"].update(suspend=True) for j in world.of("Job")]
+    world.until("Gating")
+    for _ in range(3):
+        if world.operate().requeue_after != 0:
+            world.tick()
+    ready = world.condition("Ready")
+    assert ready["reason"] == "GateSuspended"
+    assert "Job x-gate-" in ready["message"]
+    assert "set its spec.suspend to false" in ready["message"]
+    world.tick(400)
+    world.settle()
+    assert world.of("Job") == []
+    assert world.status["gate"]["verdict"] == "INCONCLUSIVE"
+    assert world.status["gate"]["reason"] == "GateSuspended"
+    assert "(spec.gate.deadline); last seen: Job x-gate-" in world.status["gate"]["message"]
 
 
 def test_a_hostile_report_stays_small_and_finite(monkeypatch):

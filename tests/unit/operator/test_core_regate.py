@@ -104,6 +104,19 @@ def test_without_a_spare_gpu_it_takes_none_and_gives_up_at_its_deadline(islands)
     assert reasons(islands)[-1] == "RegateInconclusive"
 
 
+def test_what_is_scaled_to_zero_takes_no_gpu_for_it(islands):
+    islands.edit(replicas=0)
+    work(islands)
+    islands.tick(3600)
+    work(islands)
+    assert islands.holding() == []
+    assert "regate" not in islands.status
+    assert islands.operate().requeue_after is None, "it sleeps until it is scaled"
+    islands.edit(replicas=2)
+    work(islands, 20)
+    assert islands.status["regate"]["verdict"] == "PASS"
+
+
 @pytest.mark.parametrize(
     "change", [{"engine__image": "good:2"}, {"islands__enabled": False}, {}], ids=["image", "switch", "schedule alone"]
 )
