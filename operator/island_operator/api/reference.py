@@ -62,7 +62,9 @@ def _type(schema: Schema) -> str:
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "{}" if value == {} else "[]" if value == [] else "set below" if isinstance(value, dict) else str(value)
+    return (
+        "{}" if value == {} else "[]" if value == [] else "set below" if isinstance(value, dict) else str(value) or '""'
+    )
 
 
 def _cell(text: str) -> str:
