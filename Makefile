@@ -72,8 +72,8 @@ integration: venv venv-engine browser ## Tests on a real API server and on real 
 .PHONY: e2e
 e2e: root venv venv-engine ## Tests in the real cluster: the story of the demo, bad input, the cluster itself (minutes)
 	.venv/bin/python -m pytest e2e/scenarios/test_cluster.py -q
-	.venv/bin/python -m pytest e2e/scenarios/test_readme.py e2e/scenarios/test_story.py e2e/scenarios/test_bad_input.py \
-	  e2e/scenarios/test_chaos.py -q
+	.venv/bin/python -m pytest e2e/scenarios/test_readme.py e2e/scenarios/test_story.py e2e/scenarios/test_plugin.py \
+	  e2e/scenarios/test_bad_input.py e2e/scenarios/test_chaos.py -q
 	.venv/bin/python -m pytest e2e/scenarios/test_scale.py -q
 
 .PHONY: test
@@ -120,7 +120,7 @@ bench-operator: venv ## 1,000 InferenceServices on a real API server against the
 docs: venv ## The documentation as a site, under build/docs; open index.html
 	@.venv/bin/island-operator crd --reference > docs/reference.md
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
-	@echo build/docs/index.html
+	@echo "build/docs/index.html (its search needs a server: python3 -m http.server -d build/docs)"
 
 .PHONY: pictures
 pictures: venv venv-engine ## Measure and draw the pictures of the documentation again (2 minutes)
