@@ -88,7 +88,7 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
     if ill:
         return Finding(None, ill.reason, ill.message)
     if job["spec"].get("suspend"):
-        told = f"Job {gate.job} is suspended: whoever queues Jobs here has to admit it, or set its spec.suspend to false"
+        told = f"Job {gate.job} is suspended: whoever queues Jobs has to admit it, or set its spec.suspend to false"
         return Finding(None, "GateSuspended", told)
     if pod is None and condition(job, "FailureTarget").get("status") == "True":  # its deadline took the pod
         return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")

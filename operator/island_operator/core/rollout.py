@@ -185,7 +185,9 @@ def _gating(state: State, run: Run, gate: Gate, here: Pass) -> State:
     state = replace(state, gate=gate)
     if finding.verdict is None:
         return state
-    if finding.verdict is Verdict.PASS and (known := _known(here, gate.revision, gate)):
+    if finding.verdict is Verdict.PASS:
+        if (known := _known(here, gate.revision, gate)) is None:
+            return state  # the spec has left it in that moment, and nothing else has its parts: another run begins
         here.tell("GatePassed", f"revision {gate.revision}: {finding.message}")
         state = state.learn(known, here.intent.history_limit)
         return move(state, run, Cause.PASSED if state.active else Cause.PASSED_FIRST, here)

@@ -15,7 +15,8 @@ PARENT = {"kind": "InferenceService", "metadata": {"name": "x", "uid": "uid-x"}}
 def job(kind=None, reason="", owner="uid-x", at=BEGAN, **meta):
     conditions = [{"type": kind, "status": "True", "reason": reason, "lastTransitionTime": at}] if kind else []
     meta = {"name": "x-gate-1", "uid": "uid-j", "ownerReferences": [{"uid": owner}], **meta}
-    return {"kind": "Job", "metadata": meta, "spec": {"activeDeadlineSeconds": 330}, "status": {"conditions": conditions}}
+    status = {"conditions": conditions}
+    return {"kind": "Job", "metadata": meta, "spec": {"activeDeadlineSeconds": 330}, "status": status}
 
 
 def pod(code=None, message=None, reason="Error", waiting=None, conditions=(), owner="uid-j"):
@@ -167,6 +168,25 @@ def test_a_job_that_vanished_is_not_made_again():
 def test_a_job_that_found_no_room_meets_the_deadline_too():
     assert judge(now="2026-01-01T00:14:00Z").verdict is None
     assert judge(now="2026-01-01T00:14:31Z").reason == "GateDeadline"
+
+
+@pytest.mark.parametrize(
+    "change", [{"islands__enabled": False}, {"engine__image": "good:2"}, {"podTemplate": {"spec": {"containers": 1}}}]
+)
+@pytest.mark.parametrize("image", ["good:1", "wrong:1", "noise:1"])
+def test_a_verdict_that_comes_with_a_change_of_the_spec_stands_in_no_way(image, change):
+    """Seen in one pass: the revision that passed has no Deployment yet, and the spec that made it is gone."""
+    world = World(islands__enabled=False, engine__image=image).settle()
+    world.edit(islands__enabled=True)
+    world.until("Gating")
+    while not (pods := world.pods("gate")) or pods[0]["status"].get("phase") not in {"Succeeded", "Failed"}:
+        world.operate()
+        world.tick()
+    world.tick()  # its Job has ended, and nobody has looked yet
+    world.edit(**change)
+    world.settle()
+    assert world.status["gate"]["verdict"]
+    assert world.condition("Available")["status"] == "True"
 
 
 def test_a_suspended_job_is_named_and_meets_the_deadline_too():
