@@ -16,6 +16,7 @@ import yaml
 
 from island_engine import cli as engine
 from island_engine.gate import cli as gate
+from island_engine.gate import page as report_page
 from island_operator.api import crd
 from island_operator.cli import main as operator
 from island_operator.cli.kubectl import app as kubectl
@@ -234,3 +235,12 @@ def test_every_reason_that_the_gate_page_names_is_one():
     reasons = {word for row in rows for word in re.findall(r"`([A-Z]\w+)`", row)}
     assert len(reasons) > 8
     assert {word for word in reasons if f'"{word}"' not in source} == set()
+
+
+def test_the_headings_of_the_gates_page_that_are_explained_are_those_that_there_are():
+    source = Path(report_page.__file__).read_text()
+    there = set(re.findall(r"<h2>([A-Z][^<{]+)</h2>", source)) | set(re.findall(r'"([A-Z][\w-]+ pool)"', source))
+    part = PAGES["docs/gate.md"].split("## The report, line by line")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([A-Z][^|]+?) \|", part, re.MULTILINE)
+    told = {name for row in rows for name in re.split(r"(?<=pool), ", row)}
+    assert told == there
