@@ -177,6 +177,7 @@ class _Act:
         if gate is None or revision is None or gate.job_uid or self.here.snapshot.child("Job", gate.job):
             return []
         held = sum(f.holding for f in self.here.seen.values())
+        held += sum(label(p, ROLE) == GATE and not observe.ended(p) for p in self.here.snapshot.of("Pod"))  # of another
         if run and held > Room.of(asked.replicas, run.mode).limit - 1:
             return []
         parent = self.here.snapshot.parent

@@ -55,7 +55,7 @@ def step(
         else:
             keep = min(fleet.target, fleet.ready, left)
         wanted[fleet.revision] = keep
-    others = sum(f.holding for f in seen.values() if f.revision != target) + gate
+    others = sum(max(f.holding, wanted[f.revision]) for f in older) + gate  # what they were just given is no room
     wanted[target] = _grow(new.target, min(cap, room.n), room.limit - others)
     return wanted
 

@@ -1,7 +1,7 @@
 """Only a Job that is Complete, a pod that exited 0 and a report that says PASS promote."""
 
 import pytest
-from support.world import DIVERGENCE, GATES, World, termination
+from support.world import DIVERGENCE, GATES, World, ended, termination
 
 from island_operator.core import gate as gates
 from island_operator.core.model import Snapshot
@@ -187,6 +187,22 @@ def test_a_verdict_that_comes_with_a_change_of_the_spec_stands_in_no_way(image, 
     world.settle()
     assert world.status["gate"]["verdict"]
     assert world.condition("Available")["status"] == "True"
+
+
+def test_a_gate_waits_for_the_gpu_of_the_one_before_it():
+    """The pod of a gate that was given up still sits on it for as long as it takes to end."""
+    most = []
+    world = World(islands__enabled=False).settle()
+    world.check = lambda w: most.append(sum(not ended(p) for p in w.of("Pod")))
+    for change in ({"islands__enabled": True}, {"engine__image": "good:2"}, {"engine__image": "good:3"}):
+        world.edit(**change)
+        for _ in range(3):
+            while world.operate().requeue_after == 0:
+                pass
+            world.tick()
+    world.settle()
+    assert len(world.jobs_made) >= 2
+    assert max(most) == 3, "two that serve, and one gate or canary"
 
 
 def test_a_suspended_job_is_named_and_meets_the_deadline_too():

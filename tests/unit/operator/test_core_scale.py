@@ -64,6 +64,8 @@ SURGE, REPLACE = Room.of(2, "Surge"), Room.of(2, "Replace")
         # scaled meanwhile
         (Room.of(4, "Surge"), 1, [fleet("a", 2), fleet("b", 1)], {"a": 4, "b": 1}),
         (Room.of(1, "Surge"), 1, [fleet("a", 2), fleet("b", 1)], {"a": 1, "b": 1}),
+        # from zero, both at once: together they keep to the limit
+        (SURGE, 2, [fleet("a", 0), fleet("b", 0)], {"a": 2, "b": 1}),
     ],
 )
 def test_step(room, cap, there, wanted):
@@ -134,6 +136,10 @@ def test_no_step_grows_past_the_limit_or_below_the_floor(there, n, cap, mode):
         if replicas > now:  # nobody grows into a GPU that another pod holds
             others = sum(f.holding for f in there.values() if f.revision != name)
             assert replicas + others <= room.limit
+    if wanted["b"] > (there["b"].target if "b" in there else 0):  # nor into one that another was given just now
+        assert wanted["b"] + sum(max(f.holding, wanted[f.revision]) for f in there.values() if f.revision != "b") <= (
+            room.limit
+        )
     new = there["b"].ready if "b" in there else 0
     older = sum(wanted[f] for f in wanted if f != "b")
     ready = sum(min(f.ready, f.target) for f in there.values() if f.revision != "b")
