@@ -196,7 +196,7 @@ def test_a_gate_waits_for_the_gpu_of_the_one_before_it():
     world.check = lambda w: most.append(sum(not ended(p) for p in w.of("Pod")))
     for change in ({"islands__enabled": True}, {"engine__image": "good:2"}, {"engine__image": "good:3"}):
         world.edit(**change)
-        for _ in range(3):
+        for _ in range(2):
             while world.operate().requeue_after == 0:
                 pass
             world.tick()
