@@ -196,7 +196,11 @@ class KubernetesCluster:
     ) -> Object:
         path = KINDS[kind].path(namespace, name, subresource)
         what = f"{kind}/{subresource}" if subresource else kind
-        answer: Object = json.loads(await self.request(verb, path, what, body=body, query=query, content=content))
+        raw = await self.request(verb, path, what, body=body, query=query, content=content)
+        try:
+            answer: Object = json.loads(raw)
+        except ValueError:  # a login page, or a load balancer that says 200 to everything
+            raise Unreachable(f"what answers there is no API server: {_sentence(raw)[:80]}") from None
         return answer
 
     async def request(

@@ -146,6 +146,15 @@ async def test_no_answer_is_unreachable_and_observed_as_such(tmp_path):
         assert observed == [("get", "Lease", 0)]
 
 
+async def test_a_page_of_html_is_no_answer(tmp_path):
+    """Of a proxy that says 200: no traceback for a person, and no end of the operator's watches."""
+    async with running(tmp_path) as (server, cluster, _):
+        server.reply = "<html>\nPlease log in" + "." * 999
+        with pytest.raises(Unreachable, match="no API server: <html> Please log in") as told:
+            await cluster.list("Pod")
+        assert len(str(told.value)) < 150
+
+
 async def test_kopf_gets_the_same_credentials(tmp_path):
     async with running(tmp_path) as (_, cluster, _):
         ours = await cluster.credentials()

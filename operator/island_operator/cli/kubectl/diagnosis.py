@@ -20,6 +20,7 @@ OLDEST = (1, 34)  # Kubernetes that the charts and tests are for
 FRESH = 60.0  # seconds since a leader's last renewal; clocks differ
 CHART = "helm upgrade --install radix-islands charts/radix-islands --namespace radix-islands-system --create-namespace"
 LEASE = "radix-islands"
+_POWERS = {"k": 10**3, "M": 10**6, "G": 10**9}
 Right = tuple[str, str, str]  # API group, resource, verb
 RIGHTS: dict[str, tuple[Right, ...]] = {  # what it is for, and what it takes
     "see rollouts": (
@@ -162,13 +163,19 @@ def _gpus(facts: Facts) -> Iterable[Finding]:
     if parents and not wanted:
         yield Finding("accelerator", ok=True, told="no InferenceService asks for one")
     for resource in sorted(wanted) if parents else ["nvidia.com/gpu"]:
-        amounts = [int((n.get("status") or {}).get("allocatable", {}).get(resource, 0)) for n in facts.nodes]
+        amounts = [_count((n.get("status") or {}).get("allocatable", {}).get(resource, "0")) for n in facts.nodes]
         nodes = sum(amount > 0 for amount in amounts)
         if nodes:
             told = f"{sum(amounts)} {resource} on {nodes} of {len(amounts)} nodes"
             yield Finding("accelerator", ok=True, told=told)
         else:
             yield Finding("accelerator", ok=False, told=f"no node offers {resource}: install its device plugin")
+
+
+def _count(quantity: str) -> int:
+    """A whole number as the API server writes it: 80000 (of shared GPUs, say) comes back as 80k."""
+    number, power = (quantity[:-1], _POWERS[quantity[-1]]) if quantity[-1:] in _POWERS else (quantity, 1)
+    return int(number) * power
 
 
 def _counts(parent: Object) -> bool:

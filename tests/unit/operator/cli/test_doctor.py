@@ -115,6 +115,8 @@ def test_what_is_well_without_being_usual():
     assert lines(outside, "operator") == [(True, "runs, but not from a Deployment of the chart")]
     cpu = replace(WELL, parents=[{"spec": {"accelerator": {"resource": GPU, "count": 0}}}])
     assert lines(cpu, "accelerator") == [(True, "no InferenceService asks for one")]
+    shared = replace(WELL, nodes=[{"status": {"allocatable": {GPU: "80k"}}}, {"status": {"allocatable": {GPU: "6"}}}])
+    assert lines(shared, "accelerator") == [(True, "80006 nvidia.com/gpu on 2 of 2 nodes")]
     new = replace(WELL, parents=[])
     assert lines(new, "accelerator") == [(True, "2 nvidia.com/gpu on 1 of 2 nodes")]
     secret = replace(WELL, crd=FORBIDDEN)
