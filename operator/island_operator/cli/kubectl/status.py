@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from island_operator.cli.kubectl.model import View
 
 EVERY = 1.0  # seconds between two looks of --watch
+BUSY = {429, 500, 502, 503, 504}  # what an API server answers that is overloaded, or restarts with its etcd
 PATIENCE = 2.0  # seconds for a log: a kubelet that does not answer must not hide what the API server knows
 
 
@@ -107,12 +108,14 @@ async def _all(args: argparse.Namespace, access: Access) -> int:
     return 0
 
 
-async def _views(access: Access, name: str) -> AsyncIterator[View | Unreachable]:
-    """What is seen, again and again. An API server that does not answer for a while is no reason to end."""
+async def _views(access: Access, name: str) -> AsyncIterator[View | ApiError | Unreachable]:
+    """What is seen, again and again. An API server that is silent or busy for a while is no reason to end."""
     while True:
         try:
             yield await look(access, name)
-        except Unreachable as error:
+        except (ApiError, Unreachable) as error:
+            if isinstance(error, ApiError) and error.status not in BUSY:
+                raise
             yield error
         await asyncio.sleep(EVERY)
 
@@ -130,8 +133,8 @@ async def _watch(args: argparse.Namespace, access: Access) -> None:
     try:
         with Live(console=out, screen=True, auto_refresh=False) as live:
             async for seen in _views(access, args.name):
-                silent = isinstance(seen, Unreachable)
-                if not isinstance(seen, Unreachable):
+                silent = isinstance(seen, Exception)
+                if not isinstance(seen, Exception):
                     lines = tree.render(seen, now())
                 told = [Text(f"No answer from the API server: {seen}", "red")] if silent else []
                 drawn = [line.copy() for line in lines]
@@ -145,7 +148,7 @@ async def _watch(args: argparse.Namespace, access: Access) -> None:
 async def _print_changes(args: argparse.Namespace, access: Access) -> None:
     last: View | None = None
     async for seen in _views(access, args.name):
-        if isinstance(seen, Unreachable) or (last and unchanged(last, seen)):
+        if isinstance(seen, Exception) or (last and unchanged(last, seen)):
             continue
         if args.json:
             show_json(plain(seen))

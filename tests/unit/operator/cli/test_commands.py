@@ -19,6 +19,7 @@ from island_operator.cli.kubectl import app, diff, gate, history, status, text, 
 from island_operator.cli.kubectl.access import Access, Refusal
 from island_operator.cli.kubectl.model import plain
 from island_operator.cluster.fake import FakeCluster
+from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core import state
 from island_operator.core.verbs import VERBS
 
@@ -294,6 +295,23 @@ def test_what_is_printed_again_is_what_has_changed_but_for_the_clock(canary):
     assert status.unchanged(earlier, later)
     snapshot.parent["status"]["readyReplicas"] = 0
     assert not status.unchanged(earlier, view.of(snapshot, canary.now))
+
+
+async def test_a_watch_outlives_an_api_server_that_restarts(canary, monkeypatch):
+    seen = view.of(canary.snapshot(), canary.now)
+    answers = [seen, Unreachable("refused"), ApiError(503, "etcd has no leader"), seen, ApiError(403, "forbidden")]
+
+    async def look(_access, _name):
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(status, "look", look)
+    monkeypatch.setattr(status, "EVERY", 0)
+    views = status._views(None, "x")
+    assert [await anext(views) == seen for _ in range(4)] == [True, False, False, True]
+    with pytest.raises(ApiError, match="forbidden"):
+        await anext(views)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
