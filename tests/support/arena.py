@@ -172,8 +172,15 @@ class Arena:
             state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}}
             told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
             status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{**told, "state": state}]}
-        with contextlib.suppress(ApiError):  # gone meanwhile
-            await set_status(self.cluster, "Pod", pod, status)
+        while True:
+            try:
+                await set_status(self.cluster, "Pod", pod, status)
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, ApiError) and error.status in {404, 409}:
+                    return  # gone meanwhile
+                await asyncio.sleep(0.2)  # an outage: a kubelet tries again
+            else:
+                return
 
     # --- one story ----------------------------------------------------------------------------------------------------
 
