@@ -37,7 +37,7 @@ class IslandRadixCache(UnifiedRadixCache):
         self.interval = guards.interval() or decode_interval(params.chunked_prefill_size, self.window, self.page_size)
         self.shared_pool = isinstance(self.token_to_kv_pool_allocator, UnifiedSWAAllocatorBase)
         self.holds = Holds(self, window=self.window, chunk=params.chunked_prefill_size or 0)
-        self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool, self.page_size)
+        self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
         self._frontier: int | None = None  # set while a stash runs
         self._path: Any = None  # in a stash: the slots of its whole path, where they are known without a walk

@@ -59,6 +59,14 @@ class Holds:
             reqs |= {id(req): req for req in (*(batch.reqs if batch else ()), *self.adder.can_run_list)}
         return [req for req in reqs.values() if req.kv.holds_kv and not req.finished()]
 
+    def _known(self) -> set[int]:
+        """The ids of those of `live`, and maybe of some who hold nothing."""
+        known = set(self.published)
+        if self.adder is not None:
+            known.update(map(id, self.adder.running_batch.reqs if self.adder.running_batch else ()))
+            known.update(map(id, self.adder.can_run_list))
+        return known
+
     def through(self, req: Any) -> bool:
         """Whether its whole prompt is committed, or it decodes without ever being published."""
         running = self.published.get(id(req))
@@ -119,11 +127,12 @@ class Holds:
         """Whether a prompt's tail may be published: beside what everybody will take then, a chunk fits and a window of
         each waiting request that the full pool can take; else a burst would be half admitted and then wait.
         """
-        live, more = self.live(), 0
+        more = 0
         if waiting := self.waiting:
+            live = self.live()
             mean = max(1, sum(other.kv.kv_allocated_len for other in live) // max(1, len(live)))
             more = min(waiting, max(0, self.pool.size_full // mean - len(live)))
-        return self._fits(req, self.chunk + more * self.cap, len(live))
+        return self._fits(req, self.chunk + more * self.cap)
 
     def affordable(self, req: Any) -> bool:
         """Whether a decode island may be published: it must leave a chunk to those who wait. If nobody waits it may
@@ -135,10 +144,9 @@ class Holds:
         """Whether a tail that others share may be published: everybody's windows still fit, whatever waits."""
         return self._fits(req, 0)
 
-    def _fits(self, req: Any, reserve: int, count: int | None = None) -> bool:
+    def _fits(self, req: Any, reserve: int) -> bool:
         left = self.available() - self.window - self.page - reserve
-        count = len(self.live()) if count is None else count
-        most = (count + 1) * self.cap  # nobody takes more: where that fits, the sum need not be worked out
+        most = (len(self._known()) + 1) * self.cap  # nobody takes more: where that fits, the sum need not be worked out
         return bool(most <= left or self.growth_if_published(req) <= left)
 
     def slide(self, need: int) -> None:
