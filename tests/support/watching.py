@@ -32,12 +32,17 @@ async def connect(kubeconfig, cluster=KubernetesCluster):
 
 
 async def watch(cluster, kind, see):
-    """Until cancelled: `see(object, deleted)` for all there are and for every event after; anew when the watch ends."""
+    """Until cancelled: `see(object, deleted)` for all there are, for every event after, and anew when the watch ends."""
+    known = {}
     while True:
         with contextlib.suppress(ApiError, Unreachable, aiohttp.ClientError, ConnectionError, TimeoutError):
             listing = await cluster.list(kind)
+            there = {item["metadata"]["uid"]: item for item in listing.items}
+            for gone in known.keys() - there.keys():
+                see(known[gone], True)
             for item in listing.items:
                 see(item, False)
+            known = there
             ours = "" if kind == PARENT else f"&labelSelector={INSTANCE}"
             path = f"{KINDS[kind].path()}?watch=1&resourceVersion={listing.version}{ours}"
             headers = {"Authorization": token} if (token := await cluster._token()) else {}
@@ -48,7 +53,11 @@ async def watch(cluster, kind, see):
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         break
-                    see({**event["object"], "kind": kind}, event["type"] == "DELETED")
+                    seen, deleted = {**event["object"], "kind": kind}, event["type"] == "DELETED"
+                    see(seen, deleted)
+                    known.pop(seen["metadata"]["uid"], None)
+                    if not deleted:
+                        known[seen["metadata"]["uid"]] = seen
         await asyncio.sleep(0.2)
 
 

@@ -122,8 +122,16 @@ async def test_api_server_and_etcd_killed_in_the_middle_of_a_rollout(arena, cont
         control_plane.kill_etcd()
         await asyncio.sleep(1)  # the outage itself
         control_plane.start_etcd()
-        await asyncio.to_thread(control_plane.start_api)
-        await arena.until("outage", lambda: arena.is_at_rest("outage") and arena.outcome("outage") == wanted)
+        control_plane.start_api()  # not in a thread: it dies with the thread that started it
+        await arena.until("outage", lambda: arena.is_at_rest("outage"))
+        end = lambda: but_for_gate_pods(arena.outcome("outage"))  # noqa: E731
+        wanted = but_for_gate_pods(wanted)
+        await eventually(lambda: f"{end()} is not {wanted}", lambda: end() == wanted, within=30)
+
+
+def but_for_gate_pods(outcome):
+    """One Job, but Kubernetes' own controller may make its pod twice: an etcd that is killed forgets the newest."""
+    return {**outcome, "pods": [role for role in outcome["pods"] if role != "gate"]}
 
 
 @contextlib.asynccontextmanager
