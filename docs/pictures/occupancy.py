@@ -1,7 +1,7 @@
 """docs/img/occupancy.png: SWA slots that one request pins from its first token to its last, for each arm.
 
 `make pictures` measures it on SGLang's own pools, trees and admission in process (bench.rig, no model) and draws
-it. What was measured is docs/bench/occupancy.json; a test compares it with the planner's formulas.
+it. What was measured is docs/pictures/occupancy.json; a test compares it with the planner's formulas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCS = Path(__file__).resolve().parents[1]
-DATA, PICTURE = DOCS / "bench/occupancy.json", DOCS / "img/occupancy.png"
+DATA, PICTURE = DOCS / "pictures/occupancy.json", DOCS / "img/occupancy.png"
 SHOWN = ("lazy", "stock", "islands")
 SIZE = Geometry(output=8192)  # two chunks of prompt, eight windows of output
 EVERY = 16  # generated tokens between looks
@@ -86,7 +86,7 @@ def draw(found: dict[str, Any], path: Path, tight: float) -> None:
     save(
         made,
         path,
-        note="make pictures: SGLang's pools, trees and admission in process, no model; docs/bench/occupancy.json.",
+        note="make pictures: SGLang's pools, trees and admission in process, no model; docs/pictures/occupancy.json.",
     )
 
 

@@ -32,7 +32,7 @@ async def connect(kubeconfig, cluster=KubernetesCluster):
 
 
 async def watch(cluster, kind, see):
-    """Until cancelled: `see(object, deleted)` for all there are, for every event after, and anew when the watch ends."""
+    """Until cancelled: `see(object, deleted)` for all there are and every event after; anew when the watch ends."""
     known = {}
     while True:
         with contextlib.suppress(ApiError, Unreachable, aiohttp.ClientError, ConnectionError, TimeoutError):

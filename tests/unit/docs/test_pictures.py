@@ -12,7 +12,7 @@ from island_engine.planner.request import occupancy
 from island_operator.core.transitions import TABLE, Cause
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-FOUND = json.loads((DOCS / "bench/occupancy.json").read_text())
+FOUND = json.loads((DOCS / "pictures/occupancy.json").read_text())
 SIZE = FOUND["geometry"]
 
 

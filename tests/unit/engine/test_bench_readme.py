@@ -25,7 +25,9 @@ def test_the_readme_says_what_was_measured() -> None:
 
 
 def test_every_result_in_the_repository_is_one() -> None:
-    for path in sorted((ROOT / readme.RESULTS).glob("*.json")):
+    ours = [path for path in sorted((ROOT / readme.RESULTS).glob("*.json")) if path.stem in report.KEYS]
+    assert len(ours) > 5  # the planner and the operator keep theirs beside them
+    for path in ours:
         assert report.read(path)["bench"] == path.stem
 
 
