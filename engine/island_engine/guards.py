@@ -31,7 +31,9 @@ def check_version() -> None:
     try:
         found = importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
-        raise RefusedError(f"sglang is not installed: install sglang=={SGLANG_VERSION}") from None
+        raise RefusedError(
+            f"sglang is not installed: install sglang=={SGLANG_VERSION}, or in a checkout make venv-engine"
+        ) from None
     if found != SGLANG_VERSION:
         raise RefusedError(f"sglang {found} is installed: this plugin is for sglang=={SGLANG_VERSION} exactly")
 

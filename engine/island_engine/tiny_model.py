@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from island_engine import guards
+
 LAYERS, WINDOW, VOCABULARY, SEED = 6, 128, 512, 0
 
 
 def make(directory: Path) -> int:
-    """Write the model, whole or not at all; the same weights every time."""
+    """Write the model, whole or not at all; the same weights every time. RefusedError where that cannot be."""
     if (directory / "config.json").is_file() and (directory / "model.safetensors").is_file():
         print(f"{directory}: already there")
         return 0
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    build = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    if missing := next((name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None), None):
+        told = f"{missing} is not installed: use .venv-engine/bin/island-engine (make venv-engine)"
+        raise guards.RefusedError(f"{told}, or pip install radix-islands[engine]")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        build = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    except OSError as error:
+        raise guards.RefusedError(f"DIRECTORY {directory}: {error.strerror}; give one that can be made") from error
     try:
         parameters = _save(build)
         build.chmod(0o755)

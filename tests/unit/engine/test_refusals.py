@@ -356,3 +356,16 @@ def test_a_wrong_command_line_is_named(argv: list[str], says: str, capsys: pytes
         cli.main(argv)
     assert ended.value.code == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_model_that_cannot_be_made_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main(["tiny-model", str(tmp_path / "model")]) == 2
+    assert "make venv-engine" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    (tmp_path / "file").touch()
+    assert cli.main(["tiny-model", str(tmp_path / "file" / "model")]) == 2
+    assert "file/model: " in (said := capsys.readouterr().err)
+    assert len(said.strip().splitlines()) == 1
