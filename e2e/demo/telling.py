@@ -175,7 +175,8 @@ class Telling(abc.ABC):
     def _gate_says(self, status: Object) -> str:
         """The newest line of the gate's log, once there is one."""
         with contextlib.suppress(KubectlError):  # its pod may not be there yet
-            return self.kube.run("logs", f"job/{status['gate']['job']}", "--tail=1").strip()[:160]
+            line = self.kube.run("logs", f"job/{status['gate']['job']}", "--tail=1").strip()
+            return "" if line.startswith("{") else line[:160]  # the report, for machines, is its last line
         return ""
 
     def show_pairs(self) -> None:
