@@ -60,12 +60,12 @@ check: venv ## Linters, formatter, strict types, import contracts, unit tests (n
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python -m pytest tests/unit -q -n 2
 
-.PHONY: browser
-browser: ## Install Chromium, with which tests look at pages, where it is missing (apt, as root)
-	@PYTHONPATH=e2e $(PYTHON) -c 'from cluster.apt import BROWSER, ensure; ensure(BROWSER)'
+.PHONY: testing
+testing: ## Install what integration tests need of Debian, where it is missing: Chromium, g++, ninja (apt, as root)
+	@PYTHONPATH=e2e $(PYTHON) -c 'from cluster.apt import TESTING, ensure; ensure(TESTING)'
 
 .PHONY: integration
-integration: venv venv-engine browser ## Tests on a real API server and on real engines (minutes)
+integration: venv venv-engine testing ## Tests on a real API server and on real engines (minutes)
 	.venv/bin/python -m pytest tests/integration/operator -q
 	.venv-engine/bin/python -m pytest tests/integration/engine tests/integration/gate -q
 

@@ -25,7 +25,13 @@ NODE = {
     "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
     "/usr/share/python-wheels": "python3-venv",
 }
-BROWSER = {"chromium": "chromium", "/usr/share/fonts/truetype/dejavu": "fonts-dejavu-core"}
+# What integration tests look at pages with, and what SGLang compiles NGRAM's corpus with at its first start.
+TESTING = {
+    "chromium": "chromium",
+    "/usr/share/fonts/truetype/dejavu": "fonts-dejavu-core",
+    "g++": "g++",
+    "ninja": "ninja-build",
+}
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 

@@ -82,7 +82,7 @@ class Browser:
     async def __aenter__(self) -> Self:
         program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
         if program is None:
-            raise RuntimeError("no Chromium on PATH: run `make browser`")
+            raise RuntimeError("no Chromium on PATH: run `make testing`")
         self.stack = contextlib.AsyncExitStack()
         profile = Path(self.stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         self.process = await asyncio.create_subprocess_exec(
