@@ -92,8 +92,7 @@ class Scale(Telling):
         self.tell.command(f"kubectl apply -f {self.by_hand}.json   # the manifest of its pod, with --islands off")
         self.kube.apply(json.dumps(pod))
         self.kube.run("wait", f"pod/{self.by_hand}", "--for=condition=Ready", "--timeout=180s", timeout=190)
-        engine = self.manifest["spec"]["engine"]
-        self.more.start(engine["image"], f"http://{self.name}.{self.kube.namespace}.svc.cluster.local:30000/generate")
+        self.more.start(self.image, self.url)
         self.wait("force", "the operator sees the re-bind", lambda o: settled(o, "RolledBack"), 420)
         status = self.outcome.statuses["force"]
         self.tell.say(f"Rolled back: {condition(status, 'RolledBack').get('message', '')}")

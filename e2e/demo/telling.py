@@ -89,6 +89,17 @@ class Telling(abc.ABC):
         self._ended = threading.Event()
         self._phases = threading.Thread(target=self._follow_phases, name="phases", daemon=True)
 
+    @property
+    def url(self) -> str:
+        """Where clients in the cluster ask: the Service of the object's name."""
+        port = self.manifest["spec"]["engine"].get("port", 30000)
+        return f"http://{self.name}.{self.kube.namespace}.svc.cluster.local:{port}/generate"
+
+    @property
+    def image(self) -> str:
+        """The engine's image, which clients run in too."""
+        return str(self.manifest["spec"]["engine"]["image"])
+
     @abc.abstractmethod
     def chapters(self) -> None:
         """Everything that happens."""
@@ -136,10 +147,8 @@ class Telling(abc.ABC):
 
     def ask(self) -> None:
         """The client, from now on."""
-        engine = self.manifest["spec"]["engine"]
-        url = f"http://{self.name}.{self.kube.namespace}.svc.cluster.local:{engine.get('port', 30000)}/generate"
-        self.tell.say(f"A client now asks {url}{self.load.told}, and goes on to the end.")
-        self.traffic.start(engine["image"], url)
+        self.tell.say(f"A client now asks {self.url}{self.load.told}, and goes on to the end.")
+        self.traffic.start(self.image, self.url)
 
     def patch(self, patch: dict[str, Any]) -> None:
         """An edit of the spec, as a person would make it."""

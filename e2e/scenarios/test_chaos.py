@@ -31,8 +31,7 @@ def traffic(kube: Kube, story: Story) -> Iterator[Traffic]:
     kube.run("patch", "iisvc", story.name, "--type", "merge", "-p", '{"spec":{"replicas":2}}')
     follow(kube, story.name, 180)
     asking = Traffic(kube, Story.load, "traffic-chaos")
-    engine = story.manifest["spec"]["engine"]
-    asking.start(engine["image"], f"http://{story.name}.{kube.namespace}.svc.cluster.local:30000/generate")
+    asking.start(story.image, story.url)
     yield asking
     asking.stop()
 
