@@ -18,6 +18,7 @@ from island_engine import guards
 from island_engine.islands import ledger, mutation
 from island_engine.islands.frontier import decode_interval, frontier, inner_islands, left_behind
 from island_engine.islands.holds import SWA, Holds, Running, committed
+from island_engine.islands.stash import Stashed, stash
 from island_engine.islands.watch import Watch
 from island_engine.metrics import Silent
 
@@ -40,8 +41,6 @@ class IslandRadixCache(UnifiedRadixCache):
         self.watch = Watch(self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.metrics: Any = Silent()  # the plugin gives the reporting rank a speaking one
         self._frontier: int | None = None  # set while a stash runs
-        self._path: Any = None  # in a stash: the slots of its whole path, where they are known without a walk
-        self._cuts: list[tuple[int, int]] = []  # of a stash, whenever SGLang frees: what was free, and from where on
         self._phase = "prefill"
         self._step = self._islands_in_step = 0
         mutation.install(self)
@@ -100,51 +99,35 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         """Insert the first `up_to` tokens: what is before the frontier becomes tombstone, the rest an island."""
-        start, freed = req.kv.cache_protected_len, req.kv.get_evicted_seqlen(SWA)
-        allowed = frontier(up_to, self.window, self.page_size)
-        self._frontier, self._cuts = allowed, []
+        freed = req.kv.get_evicted_seqlen(SWA)
+        self._frontier = frontier(up_to, self.window, self.page_size)
         try:
             if req.finished():  # SGLang frees nothing then: a prompt that ends with its first token would stay whole
                 self.evict_sliding_windows(req, up_to - 1)
-            super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
-            alone = self._path is not None
+                super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
+                return
+            new = stash(self, req, up_to)
         finally:
-            self._frontier = self._path = None
-        end = req.kv.cache_protected_len
-        if not req.finished() and end > start:
-            reached = req.kv.get_evicted_seqlen(SWA)  # everything the request owned before it is freed
-            if alone:
-                dead = max(0, min(reached, end) - start)
-            else:  # others may live in between
-                ranges = self.tree_core.swa_tombstone_ranges(self._key(req, end), start, end)
-                dead = sum(last - first for first, last in ranges)
-            self.metrics.published(self._phase, tombstoned=dead)
-            ends = [*(already for already, _ in self._cuts[1:]), reached]
-            self.metrics.freed(sum(max(0, cut - first) for (_, first), cut in zip(self._cuts, ends, strict=False)))
-            self.metrics.noop(max(0, min(allowed, freed) - start))  # the evictor was here before: nothing to free
+            allowed, self._frontier = self._frontier, None
+        if new.end > new.start:
+            self.metrics.published(self._phase, tombstoned=self._tombstoned(req, new))
+            self.metrics.freed(new.freed)
+            self.metrics.noop(max(0, min(allowed, freed) - new.start))  # the evictor was here before: nothing to free
             if mutation.plant(self, req, up_to):
                 self.metrics.violation()
             self.watch.look(req, max(0, up_to - self.window + 1), up_to)
 
-    def insert(self, params: Any) -> Any:
-        """As SGLang's. Where nobody else had published what is new in a stash, the tree keeps the slots it is given."""
-        result = super().insert(params)
-        if self._frontier is not None and result.prefix_len <= params.prev_prefix_len:
-            self._path = params.value
-        return result
-
-    def path_device_indices(self, node: Any) -> Any:
-        """The slots of a path: after an insert that took them all the inserted ones, without another walk."""
-        return super().path_device_indices(node) if self._path is None else self._path
+    def _tombstoned(self, req: Any, new: Stashed) -> int:
+        """Tokens of a stash without SWA KV."""
+        if new.alone:  # all that the request owned before its frontier is freed
+            return max(0, min(int(req.kv.get_evicted_seqlen(SWA)), new.end) - new.start)
+        ranges = self.tree_core.swa_tombstone_ranges(self.key(req, new.end), new.start, new.end)
+        return int(sum(last - first for first, last in ranges))  # others may live in between
 
     def swa_retain_floor(self, req: Any) -> int | None:
         """At a stash stock frees a page more than the frontier allows; it never frees past this floor."""
-        if self._frontier is None:
-            floor: int | None = super().swa_retain_floor(req)
-            return floor
-        already = req.kv.get_evicted_seqlen(SWA)
-        self._cuts.append((already, max(already, req.kv.swa_dead_lo(self.page_size))))
-        return self._frontier
+        floor: int | None = super().swa_retain_floor(req) if self._frontier is None else self._frontier
+        return floor
 
     @staticmethod
     def publishable(req: Any) -> bool:
@@ -230,10 +213,10 @@ class IslandRadixCache(UnifiedRadixCache):
             return
         others = self._others_with(req, hit)
         running = any(other.kv.cache_protected_len >= hit for other in others)
-        crossed = self.tree_core.swa_tombstone_ranges(self._key(req, hit), 0, hit)
+        crossed = self.tree_core.swa_tombstone_ranges(self.key(req, hit), 0, hit)
         self.metrics.hit(hit, running=running, crossed=bool(crossed))
 
-    def _key(self, req: Any, length: int) -> RadixKey:
+    def key(self, req: Any, length: int) -> RadixKey:
         """Of the first `length` tokens of a request, or bigrams: n of those span n + 1 tokens."""
         bigram = self.tree_core.is_eagle
         ids = req.full_untruncated_fill_ids[: length + int(bigram)]

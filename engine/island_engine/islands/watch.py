@@ -1,10 +1,12 @@
-"""Counts islands that leave a hole in the window which is read next, without waiting for the device."""
+"""Counts pages that islands miss in the window which is read next, without waiting for the device."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+TOGETHER = 64  # looks that are summed up at once: a sum is as long on its way as a look
 
 
 class Watch:
@@ -13,6 +15,7 @@ class Watch:
     def __init__(self, pool: Any, rows: Any) -> None:
         self.pool, self.rows = pool, rows
         device = rows.req_to_token.device
+        self._looks: list[torch.Tensor] = []  # SWA slots that were there, a page each
         self._holes = torch.zeros((), dtype=torch.int64, device=device)
         self._there = device.type == "cpu"  # nothing has to travel
         self._arrived = (
@@ -21,15 +24,24 @@ class Watch:
         self._told = 0
 
     def look(self, req: Any, first: int, end: int) -> None:
-        """Whether a position of [first, end) of the request has no SWA slot."""
-        slots = self.pool.translate_loc_from_full_to_swa(self.rows.req_to_token[req.kv.req_pool_idx, first:end].long())
-        self._holes += (slots <= 0).any()
+        """At the pages of positions [first, end) of the request, which come and go as a whole."""
+        page = self.pool.page_size
+        pages = self.rows.req_to_token[req.kv.req_pool_idx, first // page * page : end : page]
+        self._looks.append(self.pool.translate_loc_from_full_to_swa(pages))
+        if len(self._looks) >= TOGETHER:
+            self._sum()
+
+    def _sum(self) -> None:
+        self._holes += (torch.cat(self._looks) <= 0).sum()
+        self._looks.clear()
         if not self._there:
             self._arrived.copy_(self._holes, non_blocking=True)
 
     @property
     def found(self) -> int:
-        """Holes that were found, as far as is known here."""
+        """Pages that were missing, as far as is known here."""
+        if self._looks:
+            self._sum()
         return int(self._arrived)
 
     def news(self) -> int:

@@ -14,6 +14,7 @@ from island_engine.bench import batches
 from island_engine.bench.rig import CorruptKvError, Launched, Rig, Sizes, token
 from island_engine.islands.cache import IslandRadixCache
 from island_engine.islands.holds import committed
+from island_engine.islands.watch import TOGETHER
 
 PAGE, WINDOW, CHUNK = 16, 64, 256
 INTERVAL = CHUNK // 4
@@ -257,9 +258,10 @@ def test_a_hole_in_a_window_is_counted_once_it_is_observed() -> None:
     req = rig.add(prompt(300), 4 * INTERVAL)
     until(rig, lambda: len(req.output_ids) > 3)
     rig.settle()
-    slot = rig.rows.req_to_token[req.kv.req_pool_idx, req.seqlen - 10 : req.seqlen - 9].long()
-    kept = rig.alloc.full_to_swa_index_mapping[slot].clone()
-    rig.alloc.full_to_swa_index_mapping[slot] = 0
+    first = (req.seqlen - WINDOW) // PAGE * PAGE  # the page that holds the oldest position which is looked at
+    slots = rig.rows.req_to_token[req.kv.req_pool_idx, first : first + PAGE].long()
+    kept = rig.alloc.full_to_swa_index_mapping[slots].clone()
+    rig.alloc.full_to_swa_index_mapping[slots] = 0
     rig.cache.watch.look(req, req.seqlen - WINDOW, req.seqlen - 1)
     assert rig.tally.violations == 0
     rig.cache.observe()
@@ -267,7 +269,17 @@ def test_a_hole_in_a_window_is_counted_once_it_is_observed() -> None:
     assert rig.tally.violations == 1
     with pytest.raises(CorruptKvError):
         rig.run()
-    rig.alloc.full_to_swa_index_mapping[slot] = kept
+    rig.alloc.full_to_swa_index_mapping[slots] = kept
+
+
+def test_holes_are_counted_while_nobody_asks() -> None:
+    rig = Rig(IslandRadixCache)
+    req = rig.add(prompt(300), 4 * INTERVAL)
+    until(rig, lambda: len(req.output_ids) > 3)
+    for _ in range(3 * TOGETHER):
+        rig.cache.watch.look(req, 0, PAGE)  # a tombstone
+    assert len(rig.cache.watch._looks) < TOGETHER
+    assert (rig.cache.watch.news(), rig.cache.watch.news()) == (3 * TOGETHER, 0)
 
 
 def test_the_lag_is_what_sglang_allocates_ahead() -> None:
