@@ -5,6 +5,7 @@ kubelet: `gpus` pods at most are started, and an engine's image tag says how it 
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import ssl
 import time
@@ -14,7 +15,7 @@ import yaml
 from support.control_plane import OperatorProcess
 from support.world import DIVERGENCE, GATES, HALF, INSTANCE, PAIR, REVISION, ROLE, owner, spec
 
-__all__ = ["DIVERGENCE", "HALF", "REVISION", "ROLE", "Live", "Story", "owner"]
+__all__ = ["DIVERGENCE", "HALF", "REVISION", "ROLE", "Live", "Placed", "Story", "owner"]
 
 GROUP = "/apis/radix-islands.dev/v1alpha1"
 PATHS = {
@@ -23,6 +24,7 @@ PATHS = {
     "job": "/apis/batch/v1/namespaces/{}/jobs",
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "hpa": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+    "slice": "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
     "route": "/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes",
     **{
         kind: f"/api/v1/namespaces/{{}}/{kind}s"
@@ -294,6 +296,52 @@ class Story:
         """Until nothing rolls any more, whatever came of it."""
         self.until("it rests", lambda: self.status["phase"] == "Stable" and self.told("Progressing")[0] == "False")
         return self
+
+
+class Placed(Story):
+    """Its pods are bound to a Node and have addresses, so that the EndpointSlices are what kube-proxy would be told;
+    one that leaves answers for `drain` seconds more, as behind the preStop hook. `play()` sends a request to whatever a
+    proxy may choose.
+    """
+
+    drain = 2.0  # of the hook's 5
+
+    def __init__(self, live, **changes):
+        self.node = f"node-{uuid.uuid4().hex[:8]}"
+        self.sent, self.failed, self._leaving, self._addresses = 0, [], {}, itertools.count(1)
+        status, told = live.api("POST", "/api/v1/nodes", {"metadata": {"name": self.node}})
+        assert status == 201, told
+        super().__init__(live, **changes)
+
+    def play(self):
+        self._ask()
+        for pod in self.list("pod"):
+            meta = pod["metadata"]
+            if "deletionTimestamp" in meta and not ended(pod):
+                since = self._leaving.setdefault(meta["uid"], time.monotonic())
+                if time.monotonic() - since >= self.drain:
+                    self.delete("pod", f"{meta['name']}?gracePeriodSeconds=0")
+            elif "nodeName" not in pod["spec"]:
+                target = {"target": {"kind": "Node", "name": self.node}, "metadata": {"name": meta["name"]}}
+                self.api("POST", f"{self.path('pod')}/{meta['name']}/binding", target)
+        super().play()
+
+    def _ask(self):
+        status, told = self.api("GET", f"{self.path('slice')}?labelSelector=kubernetes.io/service-name={self.name}")
+        assert status == 200, told
+        chosen = [e for s in told["items"] for e in s.get("endpoints") or () if e["conditions"]["ready"]]
+        answer = {p["status"].get("podIP") for p in self.list("pod", **{ROLE: "engine"}) if is_ready(p)}
+        if not chosen and self.sent:
+            self.failed.append("no endpoint")
+        for endpoint in chosen:
+            self.sent += 1
+            if not set(endpoint["addresses"]) & answer:
+                self.failed.append(endpoint["targetRef"]["name"])
+
+    def _begun(self, pod):
+        """An address that nothing answers at: the operator's own questions fail at once."""
+        ip = f"240.0.0.{next(self._addresses)}"
+        return {**super()._begun(pod), "podIP": ip, "podIPs": [{"ip": ip}]}
 
 
 def container(image, state):

@@ -115,6 +115,7 @@ class World:
         self.kept = frozenset()  # names of the gates' reports that are stored
         self.answers = {}  # of Prometheus, by a question's uid
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
+        self.been_ready = set()  # revisions of which a pod ever was
         self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
         self._late_pods = None

@@ -121,7 +121,7 @@ class Run(Model):
     )
     checks: Checks | None = Field(None, description="What its metrics must say; absent: anything.")
     step: Count | None = Field(None, description="Canary step it is in, from 0.")
-    ready: Count | None = Field(None, description="Most of its pods that were Ready at once.")
+    ready: Count | None = Field(None, description="How many of its pods were Ready at its last progress.")
     paused_at: Time | None = Field(None, description="Since when it is paused by the verb.")
     held_since: Time | None = Field(None, description="Since when the step's pods are all Ready.")
     starved_since: Time | None = Field(None, description="Since when its pods find no GPU.")

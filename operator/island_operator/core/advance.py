@@ -21,7 +21,7 @@ def advance(state: State, here: Pass) -> State:
         state = rollout.fall_back(state, target, fault.why, here) if target else state
     if state.run and target is None:
         state = rollout.proceed(state, state.run, here)
-    state = regate.proceed(state, here)
+    state = regate.proceed(rollout.first_seen(state, here), here)
     goal = rollout.goal(state, here)
     if goal == (state.run.revision if state.run else state.active):
         return state

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 UNREADABLE = 8  # engines named
 _ZERO = "scaled to zero: nothing serves"
+_UNCHECKED = (
+    "with spec.replicas 0 nothing of it can be checked: set spec.replicas to 1 or more, or annotate the object with "
+    "radix-islands.dev/promote to take it unchecked"
+)
 _QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
 _SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
     ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
@@ -124,7 +128,9 @@ def _ready(state: State, here: Pass, ready: int) -> Told:
         told = f"{ready} of {n} pods are Ready"
         return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked, here, state)
     if n == 0:
-        return "True", "ScaledToZero", _ZERO
+        known = state.known(state.active)
+        unseen = "" if known and known.promoted_at else f", and no pod of revision {state.active} has been Ready yet"
+        return "True", "ScaledToZero", f"{_ZERO}{unseen}"
     return "True", "Serving", f"revision {state.active} serves with {ready} of {n} pods Ready"
 
 
@@ -220,6 +226,8 @@ def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tup
     if run.paused_at:
         told = f"revision {run.revision} is paused in {run.phase} since {run.paused_at}: resume, promote or abort"
         return "Paused", f"{told}; {ready} of {n} pods are Ready"
+    if run.phase == CANARY and n == 0:
+        return "ScaledToZero", f"canary of revision {run.revision}: {_UNCHECKED}"
     if run.phase == CANARY and run.held_since:
         pause = run.steps[run.step][1]
         told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"

@@ -48,8 +48,10 @@ def failing(run: Run, here: Pass) -> Trouble | None:
 
 
 def step_over(run: Run, here: Pass) -> float | None:
-    """Seconds since the pause of a canary's step has passed; None: it has not."""
-    if run.phase != CANARY or run.held_since is None:
+    """Seconds since the pause of a canary's step has passed; None: it has not. With no replicas nothing of it was seen,
+    so that it never has.
+    """
+    if run.phase != CANARY or run.held_since is None or here.intent.replicas == 0:
         return None
     over = elapsed(run.held_since, here.now) - run.steps[run.step][1]
     return over if over >= 0 else None
@@ -64,7 +66,7 @@ def waits_for(unanswered: Mapping[str, str]) -> str:
 def _checked(run: Run, here: Pass) -> Trouble | None:
     """What its engines say of themselves, and beside those that serve."""
     ours, found = here.readings(run.revision), _faulty(run.revision, here)
-    if found or not run.checks:
+    if found or not run.checks or here.intent.replicas == 0:
         return found
     by_metrics = checks.failed(run.checks, ours.values(), here.readings(run.previous).values())
     return by_metrics or prometheus.failed(run, here)
@@ -79,11 +81,11 @@ def fault(state: State, here: Pass) -> Fault | None:
     """What is wrong with the revision that serves; a crash loop only while nothing rolls, and a run's own pods fail."""
     fleet, known, run = here.fleet(state.active), state.known(state.active), state.run
     given_up = run is not None and run.fast and run.revision != state.active
-    if fleet is None or known is None or known.promoted_at is None or given_up:
+    if fleet is None or known is None or (run and known.promoted_at is None) or given_up:
         return None
     if known.islands and (bad := _faulty(state.active, here)):
         return Fault(bad, islands=True)
-    fresh = elapsed(known.promoted_at, here.now) <= here.intent.watch
+    fresh = known.promoted_at is None or elapsed(known.promoted_at, here.now) <= here.intent.watch
     # Once per spec: a node that kills every engine must not walk back through the whole history.
     if run is None and fresh and fleet.looping and state.active == here.intent.desired:
         return Fault(Trouble("CrashLoop", fleet.looping[0].message))

@@ -244,12 +244,12 @@ def stock_half(state: State, here: Pass) -> str | None:
     return serving.stock_twin.hash if serving and serving.half.islands else None
 
 
-def _known(here: Pass, name: str, gate: Gate | None = None, **more: str) -> Known | None:
+def _known(here: Pass, name: str, gate: Gate | None = None, promoted_at: str | None = None) -> Known | None:
     if (revision := here.revision(name)) is None:
         return None
     half = revision.half
     passed = {"verdict": gate.verdict, "fingerprint": gate.fingerprint} if gate else {}
-    return Known(revision.hash, half.islands, half.ratio, half.max_total_tokens, **passed, **more)
+    return Known(revision.hash, half.islands, half.ratio, half.max_total_tokens, **passed, promoted_at=promoted_at)
 
 
 def cap(run: Run, room: Room) -> int:
@@ -260,9 +260,13 @@ def cap(run: Run, room: Room) -> int:
 
 def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     room = Room.of(here.intent.replicas, run.mode)
+    if room.n == 0 and (before := state.known(state.active)) and not before.promoted_at:
+        return move(state, run, Cause.HELD, here)  # nothing has ever served that a canary could protect
     if ready < min(cap(run, room), room.n):
-        return replace(state, run=replace(run, held_since=None))
-    run = replace(run, held_since=run.held_since or here.now)
+        more = run.held_since and ready >= run.ready  # none was lost, more are asked for: the deadline begins anew
+        since = here.now if more else run.progress_at
+        return replace(state, run=replace(run, held_since=None, progress_at=since))
+    run = replace(run, held_since=run.held_since or here.now, ready=ready)
     if health.step_over(run, here) is None or prometheus.unanswered(run, here):
         return replace(state, run=run)
     if run.step + 1 < len(run.steps):
@@ -272,11 +276,25 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
 
 
 def _complete(state: State, run: Run, here: Pass) -> State:
+    n = here.intent.replicas
     if run.previous or run.revision != state.active:
-        told = f"revision {run.revision} serves with {here.intent.replicas} of {here.intent.replicas} pods Ready"
-        ended = {"Rollback": "RolledBack", "Revert": "Reverted"}.get(run.kind, "Promoted")
-        here.tell(ended, told, warn=run.kind == "Rollback")
+        told = f"revision {run.revision} serves with {n} of {n} pods Ready"
+        ended = {"Rollback": "RolledBack", "Revert": "Reverted"}.get(run.kind, "Promoted" if n else "Taken")
+        here.tell(ended, told if n else _unseen(run.revision), warn=run.kind == "Rollback")
     transitions.to(run.phase, Cause.SERVES)
     state = replace(state, active=run.revision, run=None)
-    known = _known(here, run.revision, promoted_at=here.now)
+    known = _known(here, run.revision, promoted_at=here.now if n else None)
     return state.learn(known, here.intent.history_limit) if known else state
+
+
+def _unseen(revision: str) -> str:
+    return f"revision {revision} comes up next: with spec.replicas 0 no pod of it can be seen"
+
+
+def first_seen(state: State, here: Pass) -> State:
+    """What was taken at zero replicas is promoted once all its pods are Ready."""
+    known, fleet, n = state.known(state.active), here.fleet(state.active), here.intent.replicas
+    if state.run or known is None or known.promoted_at or fleet is None or not 0 < n <= fleet.ready:
+        return state
+    here.tell("Promoted", f"revision {known.revision} serves with {n} of {n} pods Ready, for the first time")
+    return state.learn(replace(known, promoted_at=here.now), here.intent.history_limit)

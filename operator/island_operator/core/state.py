@@ -51,7 +51,7 @@ class Run:
     steps: tuple[tuple[int, int], ...] = ()  # weight in percent, pause in seconds
     checks: Object | None = None  # spec.rollout.checks; None: none
     step: int = 0
-    ready: int = 0  # most pods of the revision that were Ready at once
+    ready: int = 0  # pods of the revision that were Ready at its last progress
     held_since: str | None = None  # the step's pods are all Ready since
     paused_at: str | None = None  # by the verb; nothing goes forward since
     starved_since: str | None = None  # its pods find no GPU since, and nobody is about to give one up

@@ -1,6 +1,7 @@
 """What clusters and people do to an InferenceService, on a real API server: named in its status, in nobody's way."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from support.live import REVISION, SCARCE, Story
@@ -225,6 +226,26 @@ def test_the_budget_lets_one_pod_go_at_a_time_and_stands_in_no_way_of_zero(live)
     assert evicted == [201, 429]
     story.scale(0)
     story.until("scaled to zero", lambda: story.told("Ready") == ("True", "ScaledToZero") and story.pods() == [])
+
+
+def test_scaled_to_zero_in_a_canary_promotes_nothing_unseen(live):
+    story = Story(live, rollout__steps=[{"weight": 33, "pause": "2s"}]).serve()
+    before = story.active
+    story.edit(engine__image="good:2")
+    story.until_phase("Canary")
+    story.scale(0)
+    message = says(story, "Ready", "ScaledToZero", "set spec.replicas to 1 or more, or annotate the object with")
+    assert "canary of revision" in message
+    held = story.until("nothing is left of it", lambda: story.pods() == [] and story.status["run"]["heldSince"])
+    story.until("its pause is over", lambda: age(held) > 4)
+    assert (story.status["phase"], story.active, story.told("Progressing")[1]) == ("Canary", before, "ScaledToZero")
+    story.scale(2)
+    story.serve()
+    assert {pod["spec"]["containers"][0]["image"] for pod in story.ready()} == {"good:2"}
+
+
+def age(stamp):
+    return (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
 
 
 def test_an_autoscaler_scales_by_the_scale_subresource_and_is_not_undone(live, autoscaled):

@@ -1,12 +1,14 @@
 """The rows of docs/operator-anchors.md on a real API server, with the operator's process; the tests play the kubelet.
 
-Rows 13, 26, 27, 29 and 32 have their tests on the API server elsewhere; 17 and 30 are about a real kubelet's pods.
+Rows 13, 26, 27, 29 and 32 have their tests on the API server elsewhere.
 """
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
 from support.control_plane import ROOT
-from support.live import DIVERGENCE, HALF, REVISION, ROLE, Story, owner
+from support.live import DIVERGENCE, HALF, READY, REVISION, ROLE, Placed, Story, owner
 
 OFF, LEAN = ("off", "0.4", "9984", "8"), ("on", "0.15", "19968", "8")
 ON = {"islands__enabled": True}
@@ -197,6 +199,18 @@ def test_row_16_a_replaced_object_keeps_its_rollout_and_orphans_nothing(live):
     assert uids(story.pods()) & pods, "the canary's own pod serves on"
 
 
+def test_row_17_whatever_a_proxy_may_choose_answers_through_every_rollout(live):
+    """By the EndpointSlices; real requests to real engines are in e2e/scenarios."""
+    story = Placed(live, gpus=3, rollout__steps=[]).serve()
+    story.until("a proxy knows of it", lambda: story.sent)
+    for change in ({"engine__image": "good:2"}, ON, {"islands__enabled": False}):
+        story.edit(**change)
+        story.serve()
+        story.until("what is left has gone", lambda: len(story.list("pod", **{ROLE: "engine"})) == 2)
+    assert story.failed == []
+    assert story.sent > 100
+
+
 def test_row_18_consecutive_canaries_leak_nothing_and_row_28_no_selector_ever_changes(live):
     story = Story(live, rollout__historyLimit=1).serve()
     selectors = {}
@@ -287,6 +301,40 @@ def test_row_25_no_secret_is_read_nor_may_be(live):
         answer = live.plane.try_kubectl("auth", "can-i", verb, "secrets", "-A", "--as", "as-charted")
         assert answer.stdout.strip() == "no"
     assert live.plane.try_kubectl("auth", "can-i", "list", "pods", "-A", "--as", "as-charted").stdout.strip() == "yes"
+
+
+def test_row_30_a_load_of_twenty_minutes_is_not_killed_by_probes_deployment_or_deadline(live):
+    """With every default; twenty minutes go by in the status, which is all that the operator knows of time."""
+    story = Story(live, engine__image="never:1", rollout={})
+    for image, phase in (("never:1", "Promoting"), ("never:2", "Canary")):
+        story.edit(engine__image=image)
+        story.until_phase(phase)
+        revision = story.status["run"]["revision"]
+        (pod, *_) = story.until("it loads", lambda: [p for p in story.pods(**{REVISION: revision}) if has_begun(p)])  # noqa: B023 - called at once
+        (container,) = pod["spec"]["containers"]
+        probe = container["startupProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 1200
+        assert "activeDeadlineSeconds" not in pod["spec"]
+        assert {d["spec"]["progressDeadlineSeconds"] >= 1200 for d in story.list("deployment")} == {True}
+        past = (datetime.now(UTC) - timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        story.patch("iisvc", "x/status", {"status": {"run": {"startedAt": past, "progressAt": past}}})
+        story.annotate(f"look-{phase.lower()}")  # no verb: told by the pass that has judged the deadline too
+        story.until("it is judged", lambda: f"look-{phase.lower()}" in {v["name"] for v in story.status["verbs"]})  # noqa: B023
+        run = story.status["run"]
+        assert (run["phase"], run["revision"], run["progressAt"]) == (phase, revision, past)
+        story.until("it serves", lambda: all_ready(story) and story.told("Ready")[0] == "True")
+        assert story.active == revision
+
+
+def has_begun(pod):
+    return bool(pod["status"].get("containerStatuses"))
+
+
+def all_ready(story):
+    """Whatever loads is loaded."""
+    for pod in filter(has_begun, story.pods()):
+        story.tell(pod, {"conditions": READY})
+    return True
 
 
 def test_row_31_canary_and_gate_share_one_read_only_volume(live):

@@ -218,9 +218,8 @@ def test_nothing_is_waited_for_that_is_not_there():
     world.edit(engine__image="good:2")
     world.settle()
     assert not [m for m in messages if "other revisions" in m]
-    ready = world.condition("Ready")
-    assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
-    assert ready["message"] == world.condition("Available")["message"] == "scaled to zero: nothing serves"
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Available")["message"] == "scaled to zero: nothing serves"
 
 
 @pytest.mark.parametrize(

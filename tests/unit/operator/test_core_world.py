@@ -10,7 +10,7 @@ from support.world import GATES, HALF, RETRY, REVISION, World, coupled, ended, i
 
 from island_operator.api.status import Status
 from island_operator.core import gate as gates
-from island_operator.core import revision, scale, state
+from island_operator.core import health, revision, scale, state
 from island_operator.core.checks import Reading
 from island_operator.core.exposition import Sample
 from island_operator.core.scale import Room
@@ -31,6 +31,7 @@ IMAGES = [*(f"good:{n}" for n in (1, 2, 3, 4) for _ in range(3)), *(f"{kind}:1" 
 def invariants(world):
     """After every single write and every turn of the controllers."""
     pods = world.pods()
+    world.been_ready |= {p["metadata"]["labels"][REVISION] for p in pods if is_ready(p)}
     for pod in pods:
         assert coupled(pod) in world.legal_pairs, f"{pod['metadata']['name']} mixes halves: {coupled(pod)}"
         assert (pod["metadata"]["labels"][HALF] == "islands") == (told(pod)[0] == "on")
@@ -56,6 +57,8 @@ def invariants(world):
 def _status_is_sound(world):
     status = world.status
     Status.model_validate(status)
+    promoted = {k["revision"] for k in status["revisions"].get("history", ()) if "promotedAt" in k}
+    assert promoted <= world.been_ready, "promoted unseen"
     assert {c["type"] for c in status["conditions"]} == CONDITIONS
     assert state.written(state.read(status)).items() <= status.items()
     assert all(c["observedGeneration"] == status["observedGeneration"] for c in status["conditions"])
@@ -143,12 +146,21 @@ class Operations(RuleBasedStateMachine):
         rejected = {r["revision"] for r in world.status.get("revisions", {}).get("rejected", [])}
         killed = not world.parent["spec"]["islands"]["enabled"]
         retried = RETRY in world.parent["metadata"].get("annotations", {})
+        run = world.status.get("run", {})
         plan = world.operate(**how)
+        self._was_seen(run)
         for want in plan.desired:
             name = want["metadata"]["labels"].get(REVISION)
             if want["kind"] == "Deployment" and name in rejected and not killed and not retried:
                 assert want["spec"]["replicas"] <= before.get(name, 0)
         return plan
+
+    def _was_seen(self, run):
+        """Nothing that served gives way to a rollout of which no pod was ever Ready, unless a user said promote."""
+        status, new = self.world.status, run.get("revision")
+        over = run.get("kind") == "Rollout" and status["revisions"].get("active") == new != run.get("previous")
+        if over and run.get("previous") in self.world.been_ready and new not in self.world.been_ready:
+            assert "promote" in {verb["name"] for verb in status.get("verbs", ())}, f"{new} was taken unseen"
 
     # --- the user ---
 
@@ -177,6 +189,13 @@ class Operations(RuleBasedStateMachine):
     def scale(self, replicas):
         self.world.disrupted()
         self.world.edit(replicas=replicas)
+
+    @precondition(lambda self: self.world.phase == "Stable")
+    @rule(image=st.sampled_from(IMAGES), turns=st.integers(0, 40))
+    def change_what_is_scaled_to_zero(self, image, turns):
+        self.world.disrupted()
+        self.world.edit(replicas=0, engine__image=image)
+        self.work(turns)
 
     @rule(mode=st.sampled_from(MODES))
     def edit_mode(self, mode):
@@ -274,6 +293,9 @@ class Operations(RuleBasedStateMachine):
             assert active == desired
             assert world.ready(active) == len(world.pods()) == n
             assert {told(p)[0] == "on" for p in world.pods()} <= {world.parent["spec"]["islands"]["enabled"]}
+        elif ready["reason"] == "ScaledToZero":
+            assert (world.phase, n, world.pods()) == ("Canary", 0, [])
+            assert world.status["run"]["revision"] == desired
         elif ready["reason"] == "RolledBack":
             assert world.condition("RolledBack")["status"] == "True"
             assert desired != active
@@ -284,7 +306,8 @@ class Operations(RuleBasedStateMachine):
             assert ready["reason"] in TROUBLES or desired in {r["revision"] for r in revisions["rejected"]}
         if image.startswith("good") and not world.parent["spec"]["islands"]["enabled"]:
             rejected = {r["revision"] for r in revisions.get("rejected", [])}
-            assert ready["status"] == "True" or desired in rejected, "the stock half of a good image is reached"
+            waits = ready["reason"] == "ScaledToZero"
+            assert waits or ready["status"] == "True" or desired in rejected, "a good image's stock half is reached"
 
 
 QUICK = settings(
@@ -321,7 +344,17 @@ def _one_pod_too_few():
     return scale, "step", greedy
 
 
+def _a_step_without_pods():
+    whole = health.step_over
+
+    def blind(run, here):
+        return whole(run, replace(here, intent=replace(here.intent, replicas=here.intent.replicas or 1)))
+
+    return health, "step_over", blind
+
+
 PLANTED = {
+    "a canary's step that ends without a pod": _a_step_without_pods,
     "the pools of the stock half with either switch": lambda: _pools_of("stock"),
     "the pools of the islands half with either switch": lambda: _pools_of("islands"),
     "an old pod given up before the new one is Ready": _one_pod_too_few,
