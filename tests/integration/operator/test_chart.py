@@ -29,7 +29,9 @@ replicas: 3
 serviceAccount: {annotations: {iam: role}}
 metrics: {prometheusOperator: always, interval: 1m, labels: {release: prometheus}}
 dashboard: {labels: {dashboards: "yes"}, annotations: {grafana_folder: Inference}}
-networkPolicy: {enabled: true, apiServerPorts: [443], egress: [{ports: [{port: 53, protocol: UDP}]}],
+networkPolicy: {enabled: true, apiServerPorts: [443], egress: [{ports: [{port: 8443, protocol: TCP}]}],
+  prometheus: [{namespaceSelector: {matchLabels: {name: prometheus}}, podSelector: {matchLabels: {app: server}}}],
+  prometheusPorts: [9090, 10902],
   scrapers: [{namespaceSelector: {matchLabels: {name: prometheus}}}]}
 nodeSelector: {pool: system}
 tolerations: [{key: system, operator: Exists}]
@@ -157,7 +159,16 @@ def test_what_most_values_lead_to(plane):
     assert policy["podSelector"]["matchLabels"] == selector
     assert policy["ingress"][0]["from"] == [{"namespaceSelector": {"matchLabels": {"name": "prometheus"}}}]
     assert policy["egress"][0] == {"ports": [{"port": 443, "protocol": "TCP"}]}
-    assert policy["egress"][2] == {"ports": [{"port": 53, "protocol": "UDP"}]}
+    asked, resolved, more = policy["egress"][2:]
+    assert [entry["port"] for entry in asked["ports"]] == [9090, 10902]
+    assert asked["to"] == [
+        {"namespaceSelector": {"matchLabels": {"name": "prometheus"}}, "podSelector": {"matchLabels": {"app": "server"}}}
+    ]
+    assert resolved == {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+    assert more == {"ports": [{"port": 8443, "protocol": "TCP"}]}
+    nobody = "{networkPolicy: {enabled: true, apiServerPorts: [443]}}"
+    (alone,) = [obj["spec"] for obj in rendered(plane, nobody) if obj["kind"] == "NetworkPolicy"]
+    assert alone["egress"] == policy["egress"][:2], "the API server and the engines"
     dashboard = objects["ConfigMap"]
     assert dashboard["metadata"]["labels"]["dashboards"] == "yes"
     text = (CHART / "files/dashboard.json").read_text()
@@ -183,6 +194,8 @@ def test_where_the_prometheus_operator_is_installed_it_is_found_by_itself(plane)
         ("metrics.prometheusOperator=yes", "at '/metrics/prometheusOperator': value must be one of 'auto', 'always'"),
         ("image.digest=latest", "at '/image/digest': 'latest' does not match pattern '^(sha256:[0-9a-f]{64})?$'"),
         ("serviceAccount.create=false", "at '/serviceAccount/name': minLength: got 0, want 1"),
+        ("networkPolicy.prometheus={monitoring}", "at '/networkPolicy/prometheus/0': got string, want object"),
+        ("networkPolicy.prometheus[0].namespace=x", "additional properties 'namespace' not allowed"),
     ],
 )
 def test_a_wrong_value_is_named(plane, value, told):
