@@ -161,9 +161,9 @@ def test_what_most_values_lead_to(plane):
     assert policy["egress"][0] == {"ports": [{"port": 443, "protocol": "TCP"}]}
     asked, resolved, more = policy["egress"][2:]
     assert [entry["port"] for entry in asked["ports"]] == [9090, 10902]
-    assert asked["to"] == [
-        {"namespaceSelector": {"matchLabels": {"name": "prometheus"}}, "podSelector": {"matchLabels": {"app": "server"}}}
-    ]
+    (peer,) = asked["to"]
+    assert peer["namespaceSelector"] == {"matchLabels": {"name": "prometheus"}}
+    assert peer["podSelector"] == {"matchLabels": {"app": "server"}}
     assert resolved == {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
     assert more == {"ports": [{"port": 8443, "protocol": "TCP"}]}
     nobody = "{networkPolicy: {enabled: true, apiServerPorts: [443]}}"
