@@ -4,15 +4,23 @@ that never compares equal is a write per event (measured).
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from island_operator.api.spec import LIST_TYPE, MAP_KEYS, Model
 
+
+def _stamp(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time without a zone")
+    return text
+
+
 Name = Annotated[str, Field(max_length=253)]
 Text = Annotated[str, Field(max_length=4096)]
-Time = Annotated[str, Field(max_length=40)]
+Time = Annotated[str, Field(max_length=40), AfterValidator(_stamp)]
 Count = Annotated[int, Field(ge=0)]
 
 

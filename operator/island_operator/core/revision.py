@@ -55,16 +55,16 @@ class Revision:
 def remembered(obj: Object | None, name: str | None = None) -> Revision | None:
     """The revision whose snapshot an object carries; None when there is none or it is not the one it claims to be.
 
-    The name is the digest of the parts, so an edited snapshot is found out.
+    The name is the digest of the parts, so an edited snapshot is found out; without a name it has to have a half.
     """
     if obj is None or (text := (obj["metadata"].get("annotations") or {}).get(SNAPSHOT)) is None:
         return None
     try:
-        parts = json.loads(text)
-    except ValueError:
+        revision = Revision(json.loads(text))
+        whole = bool(revision.half) and name in {None, revision.hash}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    revision = Revision(parts)
-    return revision if isinstance(parts, dict) and name in {None, revision.hash} else None
+    return revision if whole else None
 
 
 def parts_of(spec: Object) -> Object:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from island_operator.cli.kubectl.legible import legible, sentence
 from island_operator.cluster.client import KubernetesCluster
 from island_operator.cluster.kinds import PARENT
 from island_operator.cluster.protocol import ApiError, Unreachable
@@ -38,6 +40,7 @@ class Access:
     cluster: KubernetesCluster
     namespace: str
     everywhere: bool = False  # --all-namespaces
+    unread: dict[str, None] = field(default_factory=dict)  # sentences about what could not be read, each once
 
     async def parent(self, name: str) -> Object:
         """The InferenceService of that name; Refusal names those that there are."""
@@ -49,13 +52,13 @@ class Access:
             if spaces:
                 raise Refusal(f"InferenceService {name} exists in {spaces}: choose one with --namespace")
         elif parent := await self.cluster.get(PARENT, self.namespace, name):
-            return {**parent, "kind": PARENT}
+            return self._read({**parent, "kind": PARENT})
         raise Refusal(await self._missing(name))
 
     async def parents(self) -> list[Object]:
         """All InferenceServices of the namespace, or of the cluster."""
         try:
-            return list((await self.cluster.list(PARENT, None if self.everywhere else self.namespace)).items)
+            found = (await self.cluster.list(PARENT, None if self.everywhere else self.namespace)).items
         except ApiError as error:
             if error.status == 404:
                 told = (
@@ -63,6 +66,13 @@ class Access:
                 )
                 raise Refusal(f"{told}; kubectl island doctor says what else is missing") from error
             raise
+        return [self._read(parent) for parent in found]
+
+    def _read(self, parent: Object) -> Object:
+        told, unread = legible(parent)
+        if unread:
+            self.unread[sentence(parent["metadata"]["name"], unread)] = None
+        return told
 
     async def snapshot(self, name: str) -> Snapshot:
         """An InferenceService and what a person is shown of its children."""
@@ -90,8 +100,9 @@ async def connected(args: argparse.Namespace) -> AsyncIterator[Access]:
     except ValueError as error:
         raise Refusal(_unusable(args, str(error))) from error
     everywhere = bool(getattr(args, "all_namespaces", False))
+    access = Access(cluster, args.namespace or cluster.namespace or "default", everywhere)
     try:
-        yield Access(cluster, args.namespace or cluster.namespace or "default", everywhere)
+        yield access
     except Unreachable as error:
         told = f"the API server at {cluster.host} does not answer: {error}"
         raise Refusal(f"{told}; check the cluster, or choose another with --context or --kubeconfig") from error
@@ -100,6 +111,8 @@ async def connected(args: argparse.Namespace) -> AsyncIterator[Access]:
             raise Refusal(f"the API server at {cluster.host} does not know you: log in again, then repeat") from error
         raise Refusal(f"the API server refuses: {error}; kubectl island doctor says what you may do") from error
     finally:
+        for unread in access.unread:
+            sys.stderr.write(f"kubectl island: {unread}\n")
         await cluster.close()
 
 

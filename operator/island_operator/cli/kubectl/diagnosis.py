@@ -10,6 +10,7 @@ from island_operator.api.crd import definition
 from island_operator.cluster.kinds import GROUP, VERSION
 from island_operator.cluster.protocol import ApiError
 from island_operator.core.clock import elapsed
+from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,7 @@ OLDEST = (1, 34)  # Kubernetes that the charts and tests are for
 FRESH = 60.0  # seconds since a leader's last renewal; clocks differ
 CHART = "helm upgrade --install radix-islands charts/radix-islands --namespace radix-islands-system --create-namespace"
 LEASE = "radix-islands"
-_POWERS = {"k": 10**3, "M": 10**6, "G": 10**9}
+_POWERS = {suffix: 10 ** (3 * power) for power, suffix in enumerate("kMGTPE", 1)}
 Right = tuple[str, str, str]  # API group, resource, verb
 RIGHTS: dict[str, tuple[Right, ...]] = {  # what it is for, and what it takes
     "see rollouts": (
@@ -74,8 +75,8 @@ def judge(facts: Facts, moment: str) -> list[Finding]:
 def _cluster(facts: Facts) -> Finding:
     if isinstance(facts.server, Exception):
         return Finding("cluster", ok=False, told=f"{facts.host}: {facts.server}; log in again")
-    told = f"Kubernetes {facts.server['gitVersion']} at {facts.host}"
-    number = tuple(int("".join(c for c in facts.server[k] if c.isdigit()) or 0) for k in ("major", "minor"))
+    told = f"Kubernetes {facts.server.get('gitVersion')} at {facts.host}"
+    number = tuple(int("".join(c for c in str(facts.server.get(k)) if c.isdecimal()) or 0) for k in ("major", "minor"))
     if number < OLDEST:
         return Finding("cluster", ok=False, told=f"{told}: upgrade to {'.'.join(map(str, OLDEST))} or later")
     return Finding("cluster", ok=True, told=told)
@@ -98,7 +99,7 @@ def behind(crd: Object) -> str | None:
     if live is None or not live.get("served"):
         return f"the CRD does not serve {VERSION}"
     mine = definition()["spec"]["versions"][0]
-    here, there = (set(_fields(v["schema"]["openAPIV3Schema"])) for v in (mine, live))
+    here, there = (set(_fields((v.get("schema") or {}).get("openAPIV3Schema") or {})) for v in (mine, live))
     if missing := sorted(here - there):
         return f"the CRD is older than this plugin: it has no {missing[0]}"
     if extra := sorted(there - here):
@@ -144,10 +145,13 @@ def _leader(facts: Facts, moment: str) -> Finding:
     held = [lease for lease in facts.leases if (lease.get("spec") or {}).get("holderIdentity")]
     if not held:
         return Finding("leader", ok=False, told=f"nobody holds a Lease {LEASE}: see that an operator pod is Ready")
-    newest = max(held, key=lambda lease: str(lease["spec"].get("renewTime", "")))
+    newest = max(held, key=lambda lease: str(lease["spec"].get("renewTime") or ""))
     meta, spec = newest["metadata"], newest["spec"]
-    since = elapsed(str(spec["renewTime"]), moment)
-    told = f"{spec['holderIdentity']} by Lease {meta['namespace']}/{meta['name']}, renewed {max(0, since):.0f} s ago"
+    told = f"{spec['holderIdentity']} by Lease {meta['namespace']}/{meta['name']}"
+    if not spec.get("renewTime"):
+        return Finding("leader", ok=False, told=f"{told}, never renewed: see that an operator pod is Ready")
+    since = elapsed(spec["renewTime"], moment)
+    told = f"{told}, renewed {max(0, since):.0f} s ago"
     if since > FRESH:
         return Finding("leader", ok=False, told=f"{told}: it is gone; see that an operator pod is Ready")
     return Finding("leader", ok=True, told=told)
@@ -156,14 +160,15 @@ def _leader(facts: Facts, moment: str) -> Finding:
 def _gpus(facts: Facts) -> Iterable[Finding]:
     """Of each extended resource that some InferenceService asks for; of nvidia.com/gpu where there is none yet."""
     parents = facts.parents if isinstance(facts.parents, list) else []
-    wanted = {p["spec"].get("accelerator", {}).get("resource", "") for p in parents if _counts(p)}
+    wanted = {resource for parent in parents if (resource := _accelerator(parent))}
     if isinstance(facts.nodes, Exception):
         yield Finding("accelerator", ok=None, told="nodes may not be listed by you")
         return
     if parents and not wanted:
         yield Finding("accelerator", ok=True, told="no InferenceService asks for one")
     for resource in sorted(wanted) if parents else ["nvidia.com/gpu"]:
-        amounts = [_count((n.get("status") or {}).get("allocatable", {}).get(resource, "0")) for n in facts.nodes]
+        offers = [(n.get("status") or {}).get("allocatable") or {} for n in facts.nodes]
+        amounts = [_count(offer.get(resource, "0")) for offer in offers]
         nodes = sum(amount > 0 for amount in amounts)
         if nodes:
             told = f"{sum(amounts)} {resource} on {nodes} of {len(amounts)} nodes"
@@ -178,8 +183,13 @@ def _count(quantity: str) -> int:
     return int(number) * power
 
 
-def _counts(parent: Object) -> bool:
-    return bool(parent["spec"].get("accelerator", {}).get("count", 1))
+def _accelerator(parent: Object) -> str | None:
+    """What an InferenceService asks for, as far as this release can read it."""
+    spec = parent.get("spec")
+    asked = spec.get("accelerator") if isinstance(spec, dict) else None
+    if not isinstance(asked, dict) or not asked.get("count", 1) or not isinstance(asked.get("resource"), str):
+        return None
+    return escaped(asked["resource"])
 
 
 def _versions(facts: Facts) -> Iterable[Finding]:

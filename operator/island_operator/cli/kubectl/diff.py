@@ -9,9 +9,10 @@ import yaml
 from rich.text import Text
 
 from island_operator.cli.kubectl.access import Refusal
+from island_operator.cli.kubectl.legible import lacking, wish
 from island_operator.cli.kubectl.text import show, show_json, with_cap
 from island_operator.cli.kubectl.view import pair_of
-from island_operator.core import intent, state
+from island_operator.core import state
 from island_operator.core.model import Snapshot
 from island_operator.core.revision import remembered
 from island_operator.core.view import Pass
@@ -49,10 +50,12 @@ async def run(args: argparse.Namespace, access: Access) -> int:
 def find(snapshot: Snapshot, asked: str) -> Revision:
     """A revision by its name, the beginning of it, or what it is: stable, canary or desired."""
     known = state.read(snapshot.parent.get("status") or {})
-    wish = intent.read(snapshot.parent)
+    asks = wish(snapshot.parent)
+    if asks is None:
+        raise Refusal(lacking(snapshot.parent))
     run = known.run.revision if known.run else None
-    by_role = {"stable": known.active, "canary": run if run != known.active else None, "desired": wish.desired}
-    names = _names(snapshot, known, wish.desired)
+    by_role = {"stable": known.active, "canary": run if run != known.active else None, "desired": asks.desired}
+    names = _names(snapshot, known, asks.desired)
     if asked in by_role:
         name = by_role[asked]
         if name is None:
@@ -63,7 +66,7 @@ def find(snapshot: Snapshot, asked: str) -> Revision:
             wrong = f"{len(found)} revisions begin with" if found else "there is no revision"
             raise Refusal(f"{wrong} {asked}: use one of {_listed(names)}, or {', '.join(ROLES)}")
         (name,) = found
-    revision = Pass(wish, snapshot, {}, "").revision(name)
+    revision = Pass(asks, snapshot, {}, "").revision(name)
     if revision is None:
         told = f"revision {name} is only remembered by its name: it never had pods, or its Deployment is gone"
         raise Refusal(f"{told}; spec.rollout.historyLimit says how many are kept")

@@ -17,6 +17,7 @@ from island_operator.cluster.kinds import GROUP, KINDS, PARENT
 from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core.gate import CONTAINER
 from island_operator.core.observe import is_ready
+from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -83,12 +84,19 @@ async def _or_error(asked: Any) -> Any:
         return error
 
 
-async def _get(access: Access, path: str, query: dict[str, str] | None = None) -> Any:
-    return json.loads(await access.cluster.request("get", path, path, query=query))
+async def _get(access: Access, path: str, query: dict[str, str] | None = None) -> Object:
+    raw = await access.cluster.request("get", path, path, query=query)
+    try:
+        said = json.loads(raw)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Unreachable(f"what answers there is no API server: {escaped(raw[:80].decode(errors='replace'))}")
+    return said
 
 
-async def _items(access: Access, path: str, query: dict[str, str]) -> Any:
-    return (await _get(access, path, query))["items"]
+async def _items(access: Access, path: str, query: dict[str, str]) -> list[Object]:
+    return list((await _get(access, path, query)).get("items") or ())
 
 
 async def _parents(access: Access) -> list[Object]:
@@ -142,5 +150,5 @@ async def _rights(access: Access) -> dict[Right, bool]:
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = json.loads(await access.cluster.request("create", path, "SelfSubjectAccessReview", body=body))
-        found[right] = bool(answer["status"]["allowed"])
+        found[right] = bool((answer.get("status") or {}).get("allowed"))
     return found

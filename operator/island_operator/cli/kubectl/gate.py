@@ -17,6 +17,7 @@ from island_engine.gate.pictures import VERDICT_COLORS
 from island_engine.gate.report import SCHEMA
 from island_operator.cli.kubectl import tree
 from island_operator.cli.kubectl.access import Refusal
+from island_operator.cli.kubectl.legible import UNLIKE
 from island_operator.cli.kubectl.status import now
 from island_operator.cli.kubectl.text import age, duration, show, show_json
 from island_operator.cluster.protocol import ApiError
@@ -170,7 +171,7 @@ def as_page(gate: state.Gate, kept: dict[str, str]) -> str:
     what an image said, so that no browser is to run anything in them.
     """
     for line in kept.get("report.jsonl", "").splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # another release's, or another's
+        with contextlib.suppress(*UNLIKE):
             report = json.loads(line)
             if report["schema"] == SCHEMA:
                 return page.page(report).replace(CHARSET, CHARSET + INERT, 1)
@@ -178,7 +179,9 @@ def as_page(gate: state.Gate, kept: dict[str, str]) -> str:
 
 
 def _plain_page(gate: state.Gate, kept: dict[str, str]) -> str:
-    facts = json.loads(kept["verdict.json"]) if "verdict.json" in kept else state.dumped(gate)
+    facts = state.dumped(gate)
+    with contextlib.suppress(*UNLIKE):
+        facts = dict(json.loads(kept["verdict.json"]))
     rows = "".join(f"<tr><th>{quoted(str(k))}</th><td>{quoted(_told(v))}</td></tr>" for k, v in facts.items())
     log = kept.get("log.txt", "")
     verdict, color = str(gate.verdict), VERDICT_COLORS.get(str(gate.verdict), "#59636e")

@@ -41,18 +41,21 @@ async def run(args: argparse.Namespace, access: Access) -> int:
     from rich.console import Console
 
     from island_operator.cli.kubectl.access import Refusal
+    from island_operator.cli.kubectl.legible import UNLIKE, lacking
     from island_operator.cli.kubectl.text import show, show_json
 
     if given := [name for name in OWN if getattr(args, name) is not None]:
         flag = f"--{given[0].replace('_', '-')}"
         raise Refusal(f"{flag} does not go with a NAME, whose spec says it: drop the one or the other")
-    spec = (await access.parent(args.name))["spec"]
+    parent = await access.parent(args.name)
     try:
-        plan = of_spec(spec, args.name, cli.read_workload(args))
-        said = render.as_json(plan)
+        workload, spec = cli.read_workload(args), parent["spec"]
+        plan = of_spec(spec, args.name, workload)
+        said, now = render.as_json(plan), list(halves(plan, spec))
     except PlanError as refused:
         raise Refusal(str(refused)) from refused
-    now = list(halves(plan, spec))
+    except UNLIKE as error:
+        raise Refusal(lacking(parent)) from error
     if args.json is None:
         render.show(plan, Console(width=None if sys.stdout.isatty() else cli.WIDTH), name=args.name)
         if now:

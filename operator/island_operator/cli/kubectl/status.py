@@ -136,7 +136,8 @@ async def _watch(args: argparse.Namespace, access: Access) -> None:
                 silent = isinstance(seen, Exception)
                 if not isinstance(seen, Exception):
                     lines = tree.render(seen, now())
-                told = [Text(f"No answer from the API server: {seen}", "red")] if silent else []
+                told = [Text(sentence, "red") for sentence in access.unread]
+                told += [Text(f"No answer from the API server: {seen}", "red")] if silent else []
                 drawn = [line.copy() for line in lines]
                 for line in drawn:
                     line.no_wrap, line.overflow = True, "ellipsis"  # a line that wraps would push the others away

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
+from island_operator.cli.kubectl.legible import wish
 from island_operator.cli.kubectl.model import Gate, Hint, Pair, Pod, Revision, Step, View
-from island_operator.core import intent, observe, state
+from island_operator.core import observe, state
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import GATE, ROLE, condition, label
 from island_operator.core.revision import remembered
@@ -39,7 +40,7 @@ class _Look:
         self.status: Object = self.parent.get("status") or {}
         self.known = state.read(self.status)
         self.seen = observe.fleets(snapshot, now)
-        self.wish = intent.read(self.parent)
+        self.wish = wish(self.parent)
 
     def view(self) -> View:
         meta, run = self.parent["metadata"], self.known.run
@@ -56,7 +57,7 @@ class _Look:
             kind=run.kind if run else None,
             mode=run.mode if run else None,
             pair=self._serving(),
-            replicas=self.wish.replicas,
+            replicas=self.wish.replicas if self.wish else 0,
             ready=int(self.status.get("readyReplicas") or 0),
             step=self._step(),
             revisions=tuple(self._revision(name) for name in self._order()),
@@ -118,7 +119,7 @@ class _Look:
 
     def _revision(self, name: str) -> Revision:
         fleet, remembrance, rejection = self.seen.get(name), self.known.known(name), self.known.rejection(name)
-        asked = self.wish.revision
+        asked = self.wish.revision if self.wish else None
         kept = remembered(fleet.deployment if fleet else None, name)
         kept = kept or (asked if asked and asked.hash == name else None)
         pods = (p for p in self.snapshot.of("Pod") if label(p, observe.REVISION) == name and not observe.ended(p))

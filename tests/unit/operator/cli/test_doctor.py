@@ -80,6 +80,9 @@ def with_more(served):
         ("leader", {"leases": []}, "nobody holds a Lease radix-islands"),
         ("leader", {"leases": [lease(holder="")]}, "nobody holds a Lease radix-islands"),
         ("leader", {"leases": [lease(renewed="2025-12-31T23:00:00Z")]}, "renewed 3660 s ago: it is gone"),
+        ("leader", {"leases": [lease(renewed=None)]}, "Lease system/radix-islands, never renewed: see that"),
+        ("cluster", {"server": {}}, "upgrade to 1.34 or later"),
+        ("CRD", {"crd": crd(lambda served: served.pop("schema"))}, "older than this plugin: it has no "),
         ("accelerator", {"nodes": []}, "no node offers nvidia.com/gpu: install its device plugin"),
         ("accelerator", {"parents": [{"spec": {"accelerator": {"resource": "a/g"}}}]}, "no node offers a/g: install"),
         ("versions", {"deployments": [deployment("9.9.9")]}, f"this plugin is {MINE}, the operator 9.9.9: install"),
@@ -121,6 +124,14 @@ def test_what_is_well_without_being_usual():
     assert lines(new, "accelerator") == [(True, "2 nvidia.com/gpu on 1 of 2 nodes")]
     secret = replace(WELL, crd=FORBIDDEN)
     assert lines(secret, "CRD")[0][0] is True
+
+
+@pytest.mark.parametrize(
+    "spec", [None, 3, {}, {"accelerator": None}, {"accelerator": []}, {"accelerator": {"resource": 1}}]
+)
+def test_a_spec_that_cannot_be_read_asks_for_no_accelerator(spec):
+    found = lines(replace(WELL, parents=[{"spec": spec}, *WELL.parents]), "accelerator")
+    assert found == lines(WELL, "accelerator")
 
 
 def test_the_plugins_version_is_in_the_launchers_first_line():
