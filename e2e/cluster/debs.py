@@ -12,8 +12,8 @@ from .errors import ClusterError
 from .paths import cache, content_key
 from .progress import locked, step
 
-# Program -> the Debian 12 package that brings it. lua5.1: the Lua that Argo CD runs health checks with is a 5.1.
-PACKAGES = {"prometheus": "prometheus", "promtool": "prometheus", "lua5.1": "lua5.1"}
+# Program -> the Debian 12 package that brings it.
+PACKAGES = {"prometheus": "prometheus", "promtool": "prometheus"}
 
 
 def program(name: str) -> Path:

@@ -1,12 +1,13 @@
-"""The health check of docs/argo-cd.md under Lua 5.1."""
+"""The health check of docs/argo-cd.md in Argo CD's interpreter, gopher-lua, with the libraries that Argo CD opens."""
 
+import json
 import subprocess
 
 import pytest
 import yaml
 from support.control_plane import ROOT
 
-from cluster import debs
+from cluster import binaries
 
 
 def check():
@@ -15,13 +16,16 @@ def check():
     return yaml.safe_load(block)["data"]["resource.customizations.health.radix-islands.dev_InferenceService"]
 
 
-def lua(value):
-    """A literal. Argo CD passes what the API server sent: no null of a struct, arrays from 1."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f'["{name}"] = {lua(inner)}' for name, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "{" + ", ".join(map(lua, value)) + "}"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+@pytest.fixture(scope="module")
+def argo_cd():
+    """`argo_cd(script, object)`: the health that the script tells."""
+    program = binaries.ensure_judges() / "argohealth"
+
+    def told(script, given):
+        asked = json.dumps({"script": script, "objects": [given]})
+        return json.loads(subprocess.run([program], input=asked, capture_output=True, text=True, check=True).stdout)
+
+    return told
 
 
 def obj(generation=2, **conditions):
@@ -49,8 +53,14 @@ ROLLING = {**STABLE, "Ready": "False", "Progressing": ("True", "Gating")}
         (obj(**STABLE | {"Ready": "False"}), "Progressing|Ready says"),
     ],
 )
-def test_argo_cd_is_told_the_health(given, health):
-    run = 'local h = health()\nprint(h.status .. "|" .. h.message)'
-    program = f"obj = {lua(given)}\nlocal function health()\n{check()}\nend\n{run}"
-    done = subprocess.run([debs.program("lua5.1"), "-"], input=program, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, health), done.stderr
+def test_argo_cd_is_told_the_health(argo_cd, given, health):
+    status, message = health.split("|")
+    assert argo_cd(check(), given) == {"status": status, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [("return string.upper('x')", "non-table object(nil)"), ("while true do end", "deadline"), ("return 1", "a table")],
+)
+def test_what_argo_cd_would_not_run_fails_here_too(argo_cd, script, error):
+    assert error in argo_cd(script, {})["error"]

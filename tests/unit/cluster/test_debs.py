@@ -46,9 +46,9 @@ def test_two_programs_of_one_package_are_downloaded_once(machine: Path, tmp_path
 
 
 def test_without_apt_or_without_an_answer_there_is_a_sentence(machine: Path, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"no apt-get to take lua5\.1 from; put its programs on PATH$"):
-        debs.program("lua5.1")
-    put(machine, "apt-get", 'echo "E: Unable to locate package lua5.1" >&2; exit 100')
-    with pytest.raises(ClusterError, match=r"could not download lua5\.1: Unable to locate package lua5\.1; put"):
-        debs.program("lua5.1")
+    with pytest.raises(ClusterError, match=r"no apt-get to take prometheus from; put its programs on PATH$"):
+        debs.program("prometheus")
+    put(machine, "apt-get", 'echo "E: Unable to locate package prometheus" >&2; exit 100')
+    with pytest.raises(ClusterError, match=r"could not download prometheus: Unable to locate package prometheus; put"):
+        debs.program("prometheus")
     assert [path.name for path in (tmp_path / "cache/debs").iterdir()] == [".lock"]
