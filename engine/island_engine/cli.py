@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from island_engine import SGLANG_VERSION
+from island_engine.commandline import Parser
 
 # Only the module of the command that is asked for is imported: `plan` answers in a fifth of the time of all of them.
 MODULES = {
@@ -22,7 +23,7 @@ MODULES = {
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """The command line, whole or of one command. Imports neither torch nor sglang."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="island-engine",
         description="SGLang with islands: plan its pools, serve a model, prove that islands change no byte, measure "
         "what they bring.",

@@ -69,9 +69,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--model-path", help="folder or hub name of the model; with --pace the name to serve under")
     parser.add_argument(
-        "--swa-full-tokens-ratio", required=True, type=float, help="SWA pool over full pool, above 0, at most 1"
+        "--swa-full-tokens-ratio",
+        required=True,
+        type=float,
+        help="SWA pool over full pool, above 0, at most 1: `island-engine plan` computes it",
     )
-    parser.add_argument("--max-total-tokens", required=True, type=int, help="tokens in the full pool")
+    parser.add_argument("--max-total-tokens", required=True, type=int, help="tokens in the full pool: from `plan` too")
     parser.add_argument("--page-size", type=int, default=64, help="tokens per KV page (default: 64)")
     parser.add_argument(
         "--chunked-prefill-size", type=int, default=16384, help="tokens per prefill chunk (default: 16384)"
@@ -145,6 +148,8 @@ def check_flag(name: str, *, on: bool) -> None:
     """Refuse what would choose the cache, or set one of our flags, behind the switch; SGLang takes abbreviations."""
     if not name.startswith("--") or name == "--":
         return
+    if name.split() != [name]:
+        raise guards.RefusedError(f"{name!r} is one word: give the flag and its value as two, each an item of a list")
     if name.startswith("--radix-cache") or "--radix-cache-backend".startswith(name) or name == "--config":
         raise guards.RefusedError(f"{name} would choose the cache behind the switch: use --islands on, off or lazy")
     for owned in OWNED:

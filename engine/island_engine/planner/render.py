@@ -119,7 +119,8 @@ def _facts(plan: Plan) -> Table:
     flat = f"{cost.full_bytes:,} B full" + (f" + {cost.draft_bytes:,} B draft" if cost.draft_bytes else "")
     table.add_row("a token costs", f"{flat} + r x {cost.swa_bytes:,} B SWA")
     tokens = "   ".join(f"r {ratio:g}: {cost.capacity(ratio, plan.budget) / 1000:,.0f}k" for ratio in SHOWN)
-    table.add_row(f"{plan.budget / 1e9:.1f} GB hold", tokens)
+    held = f"{plan.budget / 1e9:.1f} GB" if plan.budget >= 1e8 else f"{plan.budget / 1e6:.1f} MB"
+    table.add_row(f"{held} hold", tokens)
     serving = plan.serving
     table.add_row("engine", f"page {serving.page}, chunk {serving.chunk:,}, at most {serving.running} requests at once")
     if work:

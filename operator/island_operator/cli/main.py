@@ -8,6 +8,8 @@ import logging
 import os
 import sys
 
+from island_engine.commandline import Parser
+
 EXAMPLES = """examples:
   island-operator crd | kubectl apply --server-side -f -      install the CRD
   island-operator run --kubeconfig ~/.kube/config             run outside the cluster, all namespaces
@@ -17,7 +19,7 @@ EXAMPLES = """examples:
 
 def parser() -> argparse.ArgumentParser:
     """The flags. Imports nothing heavy: --help is instant."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="island-operator",
         description="The Radix Islands operator: one InferenceService, one model on one pool of pods.",
         epilog=EXAMPLES,

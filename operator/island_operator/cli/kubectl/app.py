@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from island_engine.commandline import Parser
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -36,7 +38,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """All commands and their flags; those of `plan`, which are the planner's, only where that is the command."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = Parser(
         prog="kubectl island",
         description="See and steer InferenceServices of radix-islands.dev.",
         epilog=EXAMPLES,
@@ -44,6 +46,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="store_true", help="print the version of this plugin")
+    _where(top, None)
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
     status = _command(commands, "status", "what it does, what it waits for, and what to do", "status gemma --watch")
@@ -107,13 +110,20 @@ def _command(
     return made
 
 
-def _where(command: argparse.ArgumentParser) -> None:
+def _where(command: argparse.ArgumentParser, default: str | None = argparse.SUPPRESS) -> None:
+    """Before the command and after it; what is absent there leaves alone what was said here."""
     group = command.add_argument_group("cluster")
-    group.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else ~/.kube/config")
-    group.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    group.add_argument(
+        "--kubeconfig", metavar="FILE", default=default, help="default: $KUBECONFIG, else ~/.kube/config"
+    )
+    group.add_argument(
+        "--context", metavar="NAME", default=default, help="of the kubeconfig (default: its current one)"
+    )
     where = group.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", metavar="NAME", help="default: the context's, else default")
-    where.add_argument("-A", "--all-namespaces", action="store_true", help="look in all of them")
+    where.add_argument(
+        "-n", "--namespace", metavar="NAME", default=default, help="default: the context's, else default"
+    )
+    where.add_argument("-A", "--all-namespaces", action="store_true", default=default, help="look in all of them")
 
 
 def _named(command: argparse.ArgumentParser) -> None:
@@ -145,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for an icon
-    top = parser(given[0] if given else None)
+    top = parser("plan" if "plan" in given else None)
     args = top.parse_args(given)
     if args.version:
         from importlib.metadata import version

@@ -1,0 +1,63 @@
+"""A slip on a command line is answered with one sentence that says what was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from island_engine import cli, guards, launch
+from island_operator.cli.kubectl import app
+from island_operator.cli.main import main as operator
+
+SERVE = ["serve", "--model-path", "m", "--swa-full-tokens-ratio", "0.1"]
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "says"),
+    [
+        (cli.main, ["plna"], "island-engine: COMMAND: invalid choice: 'plna': did you mean plan?"),
+        (cli.main, ["xyz"], "invalid choice: 'xyz': use serve, gate, bench, plan or tiny-model"),
+        (cli.main, ["plan", "--concurency", "9"], "--concurency is not a flag: did you mean --concurrency?"),
+        (cli.main, ["plan", "--concurency=9"], "--concurency is not a flag: did you mean --concurrency?"),
+        (cli.main, ["plan", "--tp", "3"], "--tp 3; island-engine plan --help shows what it takes"),
+        (cli.main, [*SERVE, "--island", "on", "--max-total-tokens", "9"], "did you mean --islands?"),
+        (cli.main, [*SERVE, "--islands", "on"], "are required: --max-total-tokens; island-engine serve --help"),
+        (cli.main, [*SERVE, "--max-total-tokens", "9k"], "--max-total-tokens: '9k' is not a whole number"),
+        (cli.main, ["gate", "--report", "r", "--deadline", "10m"], "--deadline: '10m' is not a positive whole number"),
+        (cli.main, ["gate", "--report", "r", "--page-size", "64"], "use island-engine gate [options] --report DIR -- "),
+        (cli.main, ["gate", "--", "--reprot", "r"], "the following arguments are required: --report"),
+        (cli.main, ["bench", "holt"], "island-engine bench: NAME: invalid choice: 'holt': did you mean hold?"),
+        (app.main, ["rollbak", "gemma"], "kubectl island: COMMAND: invalid choice: 'rollbak': did you mean rollback?"),
+        (app.main, ["status", "--wach"], "kubectl island: --wach is not a flag: did you mean --watch?"),
+        (app.main, ["status", "gemma", "more"], "arguments: more; kubectl island status --help shows what it takes"),
+        (operator, ["crds"], "island-operator: run|crd: invalid choice: 'crds': did you mean crd?"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_slip_is_named_in_one_sentence(main, words, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "namespace"),
+    [
+        (["-n", "a", "status"], "a"),
+        (["status", "-n", "a"], "a"),
+        (["-n", "b", "status", "-n", "a"], "a"),
+        (["status"], None),
+    ],
+)
+def test_a_namespace_may_come_before_the_command(words, namespace):
+    read = app.parser().parse_args(words)
+    assert (read.namespace, read.all_namespaces, read.kubeconfig) == (namespace, None, None)
+
+
+def test_flag_and_value_in_one_item_are_told():
+    with pytest.raises(guards.RefusedError) as refused:
+        launch.check_flag("--dtype float32", on=True)
+    assert refused.value.sentence.startswith("'--dtype float32' is one word: give the flag and its value as two")
+    launch.check_flag('{"rope_scaling": null}', on=True)  # a value, in a word of its own
