@@ -41,7 +41,7 @@ def as_json(plan: Plan, ratio: float | None = None) -> dict[str, Any]:
         "halves": {"on": _side(plan, plan.on), "off": _side(plan, plan.off)},
         "bound": _round(plan.bound),
         "patch": plan.patch,
-        "verdict": {"kind": found.kind, "text": found.text, "measured_percent": found.measured},
+        "verdict": {"kind": found.kind, "text": found.text, "simulated_percent": found.simulated},
     }
     if plan.workload:
         said["workload"] = asdict(plan.workload) | {"full_tokens_per_request": round(plan.workload.length)}

@@ -1,4 +1,4 @@
-"""Whether islands pay, in one sentence, and what was measured on such a workload."""
+"""Whether islands pay, in one sentence, and what the simulation gave on such a workload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Kind = Literal["no pool", "no workload", "little", "random", "sessions"]
 # Output tokens/s of islands over stock, each at its best ratio with the same bytes, per cent: least and most of the
 # workloads of a kind in docs/bench/best.json (a test compares).
-MEASURED: dict[Kind, tuple[int, int]] = {"little": (-1, 0), "random": (3, 7), "sessions": (19, 37)}
+SIMULATED: dict[Kind, tuple[int, int]] = {"little": (-1, 0), "random": (3, 7), "sessions": (19, 37)}
 
 
 _LITTLE = "islands bring little here"
@@ -23,11 +23,11 @@ SMALL_POOL, SMALL_RUNNING = 0.10, 0.05  # gains below which islands bring little
 
 @dataclass(frozen=True)
 class Verdict:
-    """`measured`: see MEASURED; None where nothing like it was measured."""
+    """`simulated`: see SIMULATED; None where nothing like it was simulated."""
 
     kind: Kind
     text: str
-    measured: tuple[int, int] | None = None
+    simulated: tuple[int, int] | None = None
 
 
 def judge(plan: Plan) -> Verdict:
@@ -50,7 +50,7 @@ def _sessions(plan: Plan, work: Workload) -> Verdict:
     on, off = plan.on.half.max_total_tokens, plan.off.half.max_total_tokens
     needed = work.shared + plan.most * work.own
     if needed <= off:
-        return _measured("little", f"All {plan.most} transcripts stay cached with the switch off too: {_LITTLE}")
+        return _simulated("little", f"All {plan.most} transcripts stay cached with the switch off too: {_LITTLE}")
     if on / off - 1 < SMALL_POOL:
         return Verdict(
             "little",
@@ -58,7 +58,7 @@ def _sessions(plan: Plan, work: Workload) -> Verdict:
             f"off too: islands make the full pool {on / off - 1:.0%} larger, which is little.",
         )
     kept = [min(1.0, pool / needed) for pool in (on, off)]
-    return _measured(
+    return _simulated(
         "sessions",
         f"Prompts are reused and the full pool is the limit: it keeps {kept[0]:.0%} of {plan.most} transcripts with "
         f"islands, {kept[1]:.0%} without; this is where islands pay",
@@ -69,17 +69,17 @@ def _independent(plan: Plan) -> Verdict:
     """What islands save becomes requests at once, and a larger batch takes longer."""
     on, off = plan.on, plan.off
     if off.binds == "cap":
-        return _measured("little", f"All {plan.most} requests run with the switch off too: {_LITTLE}")
+        return _simulated("little", f"All {plan.most} requests run with the switch off too: {_LITTLE}")
     more = on.running / off.running - 1
     if more < SMALL_RUNNING:
         return Verdict("little", f"Independent prompts: islands run {more:.0%} more requests at once, which is little.")
-    return _measured(
+    return _simulated(
         "random",
         f"Independent prompts: islands run {more:.0%} more requests at once, and throughput gains less than that, "
         "because larger batches take longer",
     )
 
 
-def _measured(kind: Kind, text: str) -> Verdict:
-    low, high = MEASURED[kind]
-    return Verdict(kind, f"{text} (measured: {low:+d} to {high:+d} % tokens/s).", (low, high))
+def _simulated(kind: Kind, text: str) -> Verdict:
+    low, high = SIMULATED[kind]
+    return Verdict(kind, f"{text} (simulated: {low:+d} to {high:+d} % tokens/s).", (low, high))

@@ -61,7 +61,7 @@ def test_json_has_what_the_interface_names(run):
         == sizing.cut(sizing.Geometry(1024, 9500, 95000, 10240), 64, BUDGET, 0.17).max_total_tokens
     )
     assert said["verdict"]["kind"] == "random"
-    assert said["verdict"]["measured_percent"] == [3, 7]
+    assert said["verdict"]["simulated_percent"] == [3, 7]
 
 
 def test_the_patch_that_is_shown_is_the_one_in_the_json(run):
@@ -165,7 +165,7 @@ def test_a_short_window_leaves_little_to_save(run):
     gpt = ("--model", EXAMPLES / "gpt-oss-20b", "--kv-bytes", "24GiB", "--isl", 20000, "--osl", 1200, "--running", 256)
     for more in ((), ("--prefix-reuse", 0.8, "--concurrency", 200)):
         verdict = json.loads(run(*gpt, *more, "--json")[1])["verdict"]
-        assert (verdict["kind"], verdict["measured_percent"]) == ("little", None)
+        assert (verdict["kind"], verdict["simulated_percent"]) == ("little", None)
         assert "which is little" in verdict["text"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from island_engine import sizing
 from island_engine.planner import PlanError, capacity, workload
 from island_engine.planner.request import occupancy
-from island_engine.planner.verdict import MEASURED, judge
+from island_engine.planner.verdict import SIMULATED, judge
 
 from .conftest import BUDGET, COST, LONG, SESSION, make
 
@@ -154,13 +154,13 @@ def test_planned_halves_were_run_and_come_near_the_best_of_the_curve(name, arm):
     assert ran["tok_s"] > 0.95 * BEST[arm][name]["tok_s"]
 
 
-def test_what_is_said_of_the_gain_was_measured():
+def test_what_is_said_of_the_gain_was_simulated():
     gains: dict[str, list[float]] = {}
     for name, case in CASES.items():
         gain = BEST["islands"][name]["tok_s"] / BEST["stock"][name]["tok_s"] - 1
         gains.setdefault(judge(case).kind, []).append(100 * gain)
     said = {kind: (round(min(found)), round(max(found))) for kind, found in gains.items()}
-    assert said == MEASURED, "verdict.MEASURED quotes docs/bench/best.json"
+    assert said == SIMULATED, "verdict.SIMULATED quotes docs/bench/best.json"
 
 
 @pytest.mark.parametrize("arm", ["lazy", "stock", "islands"])
