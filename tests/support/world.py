@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import marshal
 from datetime import UTC, datetime, timedelta
 
 from island_operator.core.drift import cleaned, covers
@@ -21,10 +22,10 @@ CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget")
 
 
 def clone(value):
-    """A deep copy of what JSON can say; copy.deepcopy took four fifths of every test in this world."""
-    if isinstance(value, dict):
-        return {key: clone(inner) for key, inner in value.items()}
-    return [clone(inner) for inner in value] if isinstance(value, list) else value
+    """A deep copy of what JSON can say. copy.deepcopy took four fifths of every test in this world, a walk in Python a
+    quarter. Version 2 of the format shares no parts between copies.
+    """
+    return marshal.loads(marshal.dumps(value, 2))  # noqa: S302 - what was dumped on the same line
 
 
 def spec(**changes):

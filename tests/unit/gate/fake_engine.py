@@ -18,25 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
 LOG = Path("/proc/self/fd/1").resolve()  # which arm this is
-PRESSED = 36  # what a request of class pressure generates in profile quick
+PRESSED, EXTENDED = 36, 46  # what a request of class pressure, and one that is extended, generates in profile quick
 
 
 class Model:
     def __init__(self, islands: bool, fault: str) -> None:
         self.islands = islands
         self.fault = fault
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()  # told of every request and pause
         self.cache: list[list[int]] = []  # what finished requests left
         self.running: list[list[int]] = []  # decode islands of requests that still run
         self.active: dict[int, int] = {}  # request -> how often it was retracted
         self.planted = False
         self.fired = 0
         self.pauses = self.pressed = 0
-        self.streams = 0
         self.serves = 0
         self.flushes = 0
         self.counters = {"prefill": 0, "decode": 0, "hits": 0, "running": 0}
@@ -64,6 +63,7 @@ class Model:
         with self.lock:
             self.pauses += 1
             self.active = {request: times + 1 for request, times in self.active.items()}
+            self.lock.notify_all()
 
     def generate(self, body: dict[str, Any]) -> Iterator[Any]:
         """What is generated so far, token by token; the last is whole."""
@@ -73,8 +73,8 @@ class Model:
             self.serves += 1
             request, serves = self.serves, self.serves
             self.active[request] = 0
-            self.streams += stream
             self.pressed += count == PRESSED
+            self.lock.notify_all()
         self.fired += self.planted
         self.misbehave()
         cached = self.match(tokens)
@@ -96,10 +96,11 @@ class Model:
             if self.islands and len(output) % INTERVAL == 0:
                 with self.lock:
                     self.running.append(tokens + output)
-            if self.streams:  # so that requests of a scene meet each other
-                time.sleep(0.005)
+            if count == EXTENDED and index == count - 1:
+                self.wait_for(lambda: self.serves > serves)
             if count == PRESSED:
-                self.wait_for(min(index // 4, 7))
+                pauses = min(index // 4, 7)
+                self.wait_for(lambda pauses=pauses: self.pauses >= pauses and self.pressed >= 3)
             if stream:
                 yield self.told(output, top, cached, request, len(tokens))
         if self.fault == "short":
@@ -108,14 +109,12 @@ class Model:
             self.cache.append((tokens + output)[:-1])  # the last token's KV is never written
             told = self.told(output, top, cached, request, len(tokens))
             del self.active[request]
-            self.streams -= stream
         yield told
 
-    def wait_for(self, pauses: int) -> None:
-        """However slow the machine: who is to be retracted is still there."""
-        end = time.monotonic() + 30
-        while (self.pauses < pauses or self.pressed < 3) and time.monotonic() < end:
-            time.sleep(0.001)
+    def wait_for(self, come: Callable[[], bool]) -> None:
+        """However slow the machine: who is to be extended, or to be retracted, is still there."""
+        with self.lock:
+            self.lock.wait_for(come, 30)
 
     def told(self, output: list[int], top: list[Any], cached: int, request: int, length: int) -> Any:
         meta = {
