@@ -29,7 +29,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"),
     *("--no-first-run", "--disable-extensions", "--disable-background-networking", "--remote-debugging-port=0"),
 )
-PHONE, DESK = 390, 1280  # widths, CSS pixels
+PHONE, DESK = 360, 1280  # widths, CSS pixels
 SECONDS = 120.0  # of one answer; a loaded machine is slow
 
 # What a person stumbles over, as sentences. A table or code block may scroll by itself: it is its box that must fit.

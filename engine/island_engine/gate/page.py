@@ -16,7 +16,10 @@ overflow-wrap:anywhere}h1{color:#fff;padding:.6rem 1rem;border-radius:.4rem;font
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .8rem;border-bottom:1px solid #d8dee4;
 text-align:left;vertical-align:top;overflow-wrap:normal}th.n,td.n{text-align:right;font-variant-numeric:tabular-nums}
 th,td.n,td:first-child{white-space:nowrap}.facts td:first-child{white-space:normal}
-.facts td:last-child{overflow-wrap:anywhere}.wide{overflow-x:auto}.faults td:nth-child(2){min-width:15rem}
+.facts td:last-child{overflow-wrap:anywhere;min-width:8rem}.faults td:nth-child(2){min-width:15rem}
+.wide{overflow-x:auto;background:linear-gradient(90deg,#fff 40%,#fff0) local,linear-gradient(270deg,#fff 40%,#fff0)
+100% 0 local,linear-gradient(90deg,#0003,#0000),linear-gradient(270deg,#0003,#0000) 100% 0;background-repeat:no-repeat;
+background-size:2rem 100%,2rem 100%,.7rem 100%,.7rem 100%}
 svg{width:100%;max-width:40rem;min-width:34rem;height:auto;display:block}svg text{font-size:11px;fill:#59636e}
 .quiet{color:#59636e;margin:.2rem 0}.bad{color:#c1121f;font-weight:600}"""
 MEANS = {
