@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from island_engine.gate.case import ClassResult, Conclusion
     from island_engine.gate.client import Answer
     from island_engine.gate.compare import Recording, Serve
-    from island_engine.gate.judge import ClassResult, Conclusion
 
 REPORT, SERVES, PAGE = "report.json", "serves.jsonl", "report.html"
 

@@ -9,79 +9,30 @@ what off-A answered up to the probe that diverged, on-B what `on` answered there
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from island_engine.gate.compare import (
-    ARMS,
-    OFF_A,
-    OFF_B,
-    ON,
-    ON_B,
-    Comparison,
-    Pair,
-    Recording,
-    Rules,
-    Serve,
-    explain,
-    pair,
-    repeats,
-)
-from island_engine.gate.counters import MUST_HAPPEN, VIOLATIONS
-from island_engine.gate.probes import CLASSES, LEAST_RETRACTIONS, TIMED, Probe
-from island_engine.gate.report import Divergence, Verdict
+from island_engine.gate import coverage
+from island_engine.gate.case import Case, Conclusion, proves_nothing
+from island_engine.gate.compare import ARMS, OFF_A, OFF_B, ON_B, Comparison, Rules, explain, pair, repeats
+from island_engine.gate.probes import TIMED
+from island_engine.gate.report import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from island_engine.gate.compare import Pair, Recording
+    from island_engine.gate.probes import Probe
 
 DETERMINISTIC = "make the engine deterministic (on a CPU --dtype float32, on a GPU --enable-deterministic-inference)"
 
 
-@dataclass(frozen=True)
-class ClassResult:
-    """What was compared of one class between off-A and on."""
-
-    name: str
-    compared: int = 0  # probes
-    tokens: int = 0
-    hits: int = 0  # of the compared, those that found a cached prefix
-    retractions: int = 0  # in the on arm
-    unpaired: tuple[tuple[str, str], ...] = ()  # (probe, why)
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """A verdict with its reason (CamelCase), one sentence, and what was compared."""
-
-    verdict: Verdict
-    reason: str
-    message: str
-    divergence: Divergence | None = None
-    classes: tuple[ClassResult, ...] = field(default=())
-
-
-@dataclass(frozen=True)
-class _Case:
-    """A recording, indexed for the rules."""
-
-    plan: Sequence[Probe]
-    seen: Recording
-    rules: Rules
-    by_arm: Mapping[str, Mapping[str, Serve]]  # arm -> probe name -> serve
-    pairs: Mapping[str, tuple[Serve, Serve, Pair]]  # probe name -> what on is compared with, on, and how they pair
-    classes: tuple[ClassResult, ...] = ()
-
-
 def judge(plan: Sequence[Probe], seen: Recording, rules: Rules | None = None) -> Conclusion:
-    """The verdict over a recording, by the rules of this module, first that holds."""
+    """The verdict over a recording, by these rules and those of coverage.py, first that holds."""
     rules = rules or Rules()
-    by_arm = {arm: {s.probe.name: s for s in seen.serves.get(arm, ())} for arm in (*ARMS, ON_B)}
-    pairs = dict(_pairs(seen, by_arm, rules))
-    names = [cls for cls in CLASSES if any(p.cls == cls for p in plan)]
-    case = _Case(plan, seen, rules, by_arm, pairs, tuple(_class_result(name, pairs) for name in names))
+    case = Case.of(plan, seen, rules)
     for rule in (
         *(_arms_differ, _cache_not_empty, _nondeterminism, _divergence),
-        *(_incomplete, _violated, _unpaired, _vacuous),
+        *(coverage.incomplete, coverage.violated, coverage.unpaired, coverage.vacuous),
     ):
         found = rule(case)
         if found is not None:
@@ -99,30 +50,11 @@ def judge(plan: Sequence[Probe], seen: Recording, rules: Rules | None = None) ->
     return Conclusion(Verdict.PASS, "Equal", message, classes=case.classes)
 
 
-def _pairs(
-    seen: Recording, by_arm: Mapping[str, Mapping[str, Serve]], rules: Rules
-) -> list[tuple[str, tuple[Serve, Serve, Pair]]]:
-    compare, found = Comparison(rules), []
-    for name, got in by_arm[ON].items():
-        expected = by_arm[OFF_A].get(name)
-        if expected is None:
-            continue
-        result = compare(expected, got)
-        if not result.comparable and seen.references.get(name) and rules.invariant:
-            expected = seen.references[name][0]
-            result = pair(expected, got, strict=rules.strict and rules.exact)
-        found.append((name, (expected, got, result)))
-    return found
-
-
-# --- the rules: each returns a Conclusion when it holds, else None ---------------------------------------------------
-
-
-def _arms_differ(case: _Case) -> Conclusion | None:
+def _arms_differ(case: Case) -> Conclusion | None:
     first = case.seen.geometry.get(OFF_A)
     for arm, geometry in case.seen.geometry.items():
         if geometry != first:
-            return _inconclusive(
+            return proves_nothing(
                 "ArmsDiffer",
                 f"{arm} booted as {geometry} and {OFF_A} as {first}: "
                 "set --max-total-tokens, so that the pools do not depend on free memory",
@@ -130,11 +62,11 @@ def _arms_differ(case: _Case) -> Conclusion | None:
     return None
 
 
-def _cache_not_empty(case: _Case) -> Conclusion | None:
+def _cache_not_empty(case: Case) -> Conclusion | None:
     for arm in ARMS:
         for serve in case.seen.serves.get(arm, ()):
             if serve.probe.expect == "cold" and serve.cached_tokens:
-                return _inconclusive(
+                return proves_nothing(
                     "CacheNotEmpty",
                     f"{serve.probe.name} found {serve.cached_tokens} cached tokens in {arm} right after a flush: "
                     "is another client using this engine?",
@@ -142,7 +74,7 @@ def _cache_not_empty(case: _Case) -> Conclusion | None:
     return None
 
 
-def _nondeterminism(case: _Case) -> Conclusion | None:
+def _nondeterminism(case: Case) -> Conclusion | None:
     compare = Comparison(case.rules)
     for name, again in case.by_arm[OFF_B].items():
         first = case.by_arm[OFF_A].get(name)
@@ -150,7 +82,7 @@ def _nondeterminism(case: _Case) -> Conclusion | None:
             continue
         result = compare(first, again)
         if not result.comparable and again.probe.cls not in TIMED:
-            return _inconclusive(
+            return proves_nothing(
                 "Nondeterminism", f"two boots with islands off were served differently at {name}: {result.why}"
             )
         if result.index is not None:
@@ -163,7 +95,7 @@ def _nondeterminism(case: _Case) -> Conclusion | None:
     for again in case.seen.again.get(OFF_B, ()):
         result = pair(case.by_arm[OFF_A][again.probe.name], again, strict=_strict(case.rules, again.probe.cls))
         if not result.comparable and again.probe.cls not in TIMED:
-            return _inconclusive(
+            return proves_nothing(
                 "Nondeterminism", f"{OFF_B} serves {again.probe.name} at another depth when asked again"
             )
         if result.index is not None:
@@ -176,13 +108,13 @@ def _strict(rules: Rules, cls: str) -> bool:
 
 
 def _repeats_not(where: str, found: Pair) -> Conclusion:
-    return _inconclusive(
+    return proves_nothing(
         "Nondeterminism",
         f"{where}, generated token {found.index}{' (its logprobs)' * (found.kind == 'logprob')}: {DETERMINISTIC}",
     )
 
 
-def _divergence(case: _Case) -> Conclusion | None:
+def _divergence(case: Case) -> Conclusion | None:
     for name, (expected, got, result) in case.pairs.items():
         if result.index is None:
             continue
@@ -217,103 +149,3 @@ def confirmable(concluded: Conclusion, seen: Recording) -> str | None:
     if where is None or concluded.reason != "Unconfirmed":
         return None
     return where.probe if any(s.probe.name == where.probe for s in seen.serves.get(OFF_B, ())) else None
-
-
-def _incomplete(case: _Case) -> Conclusion | None:
-    for arm in ARMS:
-        missing = [p.name for p in case.plan if p.name not in case.by_arm[arm]]
-        if missing or not case.plan:
-            return _inconclusive("Incomplete", f"{len(missing)} probes were never served in {arm}")
-    return None
-
-
-def _violated(case: _Case) -> Conclusion | None:
-    for name, growth in case.seen.counters.get(ON, {}).items():
-        if growth.get(VIOLATIONS):
-            return _inconclusive(
-                "FrontierViolation",
-                f"every answer is equal, but the engine counted {growth[VIOLATIONS]:.0f} frontier violations "
-                f"in class {name}",
-            )
-    return None
-
-
-def _unpaired(case: _Case) -> Conclusion | None:
-    for result in case.classes:
-        if result.name in TIMED and not case.rules.invariant:
-            continue
-        wants_hits = any(p.cls == result.name and (p.expect == "hit" or p.reads) for p in case.plan)
-        if result.compared and (result.hits or not wants_hits):
-            continue
-        why = f": {result.unpaired[0][0]} has {result.unpaired[0][1]}" if result.unpaired else ""
-        return _inconclusive(
-            "Unpaired",
-            f"no {'hit of equal depth' if wants_hits else 'serve'} could be compared in class {result.name}{why}; "
-            "set a larger --max-total-tokens or --swa-full-tokens-ratio",
-        )
-    return None
-
-
-def _vacuous(case: _Case) -> Conclusion | None:
-    for arm in ARMS:
-        if case.seen.enabled.get(arm) != (arm == ON):
-            return _inconclusive(
-                "Vacuous",
-                f"islands are {'off' if arm == ON else 'on'} in arm {arm} by its own /metrics (island_enabled)",
-            )
-    for result in case.classes:
-        name = result.name
-        for arm in (OFF_A, OFF_B):
-            moved = [c for c, value in case.seen.counters.get(arm, {}).get(name, {}).items() if value]
-            if moved:
-                return _inconclusive("Vacuous", f"{moved[0]} grew in class {name} of {arm}, where islands are off")
-        grown = case.seen.counters.get(ON, {}).get(name, {})
-        for counter, advice in MUST_HAPPEN[name].items():
-            if not grown.get(counter):
-                return _inconclusive(
-                    "Vacuous", f"{counter} did not grow in class {name}, so it proves nothing: set {advice}"
-                )
-    return _not_pressed(case) or _not_speculated(case)
-
-
-def _not_pressed(case: _Case) -> Conclusion | None:
-    for arm in ARMS:
-        served = [s for s in case.by_arm[arm].values() if s.probe.cls == "pressure"]
-        retracted = sum(s.retractions for s in served)
-        if served and retracted < LEAST_RETRACTIONS:
-            return _inconclusive(
-                "Vacuous",
-                f"only {retracted} requests were retracted in class pressure of {arm}, so it proves nothing: "
-                "set a larger --max-running-requests",
-            )
-    return None
-
-
-def _not_speculated(case: _Case) -> Conclusion | None:
-    for arm in ARMS if case.rules.speculates else ():
-        # A prefill gives a token of its own, and so does the one after each retraction.
-        served = case.by_arm[arm].values()
-        if not any(s.steps and len(s.output) > s.steps + 1 + s.retractions for s in served):
-            return _inconclusive(
-                "Vacuous",
-                f"no step of {arm} committed more than one token, though --speculative-algorithm asks for it: "
-                "give texts that its drafts get right with --prompts",
-            )
-    return None
-
-
-def _class_result(name: str, pairs: Mapping[str, tuple[Serve, Serve, Pair]]) -> ClassResult:
-    mine = [found for found in pairs.values() if found[1].probe.cls == name]
-    compared = [(expected, result) for expected, _, result in mine if result.comparable]
-    return ClassResult(
-        name=name,
-        compared=len(compared),
-        tokens=sum(len(e.output) if result.index is None else result.index for e, result in compared),
-        hits=sum(bool(expected.cached_tokens) for expected, _ in compared),
-        retractions=sum(got.retractions for _, got, _ in mine),
-        unpaired=tuple((got.probe.name, result.why) for _, got, result in mine if not result.comparable),
-    )
-
-
-def _inconclusive(reason: str, message: str) -> Conclusion:
-    return Conclusion(Verdict.INCONCLUSIVE, reason, message)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "radix-islands.dev/gate/v1"
 T = TypeVar("T")
+# Reasons that model and arguments alone decide. Every other one comes of boots, of timing, or of what is asked, so that
+# another attempt may end otherwise.
+SETTLED = frozenset({"PacedEngine", "NoChunks", "NotHybrid"})
 TERMINATION_BYTES = 4096  # Kubernetes cuts a termination message here
 
 

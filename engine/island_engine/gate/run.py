@@ -13,8 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from island_engine.gate import arguments, artifacts, boots, fingerprint, model, prompts
 from island_engine.gate.boots import Boots
+from island_engine.gate.case import Conclusion
 from island_engine.gate.compare import ARMS, OFF_A, ON, ON_B
-from island_engine.gate.judge import Conclusion, confirmable, judge
+from island_engine.gate.judge import confirmable, judge
 from island_engine.gate.outcome import Conclude, error
 from island_engine.gate.probes import TIMED
 from island_engine.gate.progress import Progress
@@ -128,10 +129,7 @@ async def _bounded(settings: Settings, ledger: Ledger, lines: IO[str]) -> Conclu
 
 async def _gate(settings: Settings, ledger: Ledger, lines: IO[str], progress: Progress) -> Conclusion:
     if arguments.paced(settings.engine_args):
-        raise error(
-            "PacedEngine",
-            "--pace serves dummy tokens, so equal bytes prove nothing, and no retry changes that: drop --pace",
-        )
+        raise error("PacedEngine", "--pace serves dummy tokens, so equal bytes prove nothing: drop --pace")
     if model.is_local(settings.engine_args):
         model.read(model.directory(settings.engine_args, os.environ))  # a missing one is said before anything boots
     ledger.prompts = prompts.read(settings.prompts) if settings.prompts else ()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from island_engine.gate.report import Verdict
+from island_engine.gate.report import SETTLED, Verdict
 from island_operator.core import state as states
 from island_operator.core.health import failing, fault, step_over, waits_for
 from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, refusal, route_trouble
 from island_operator.core.prometheus import unanswered
 from island_operator.core.regate import drifted
-from island_operator.core.rollout import ADVICE
 from island_operator.core.transitions import CANARY, GATING, PENDING
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 UNREADABLE = 8  # engines named
 _ZERO = "scaled to zero: nothing serves"
+_RETRY = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
+_NO_RETRY = "Change the spec: every attempt at the same revision ends so"
 _UNCHECKED = (
     "with spec.replicas 0 nothing of it can be checked: set spec.replicas to 1 or more, or annotate the object with "
     "radix-islands.dev/promote to take it unchecked"
@@ -251,7 +252,8 @@ def _scarce(intent: Intent, state: State) -> str:
 
 def _rejection(rejected: Rejected, state: State) -> str:
     serves = f"revision {state.active} serves" if state.active else "nothing serves"
-    return f"revision {rejected.revision} was rejected: {rejected.message}; {serves}. {ADVICE}"
+    advice = _NO_RETRY if rejected.reason in SETTLED else _RETRY
+    return f"revision {rejected.revision} was rejected: {rejected.message}; {serves}. {advice}"
 
 
 def _with(told: str, blocked: Trouble | None, here: Pass, state: State) -> str:

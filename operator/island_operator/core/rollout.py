@@ -24,7 +24,6 @@ from island_operator.core.transitions import CANARY, GATING, PENDING, Cause
 if TYPE_CHECKING:
     from island_operator.core.view import Pass
 
-ADVICE = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
 _KINDS = {  # of a run, by what began it
     Cause.KILL_SWITCH: "KillSwitch",
     Cause.REVERTED: "Revert",

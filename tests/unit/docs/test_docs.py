@@ -52,7 +52,8 @@ def test_every_reason_that_the_operator_gives_is_explained():
 
 
 def test_no_reason_is_explained_that_nobody_gives():
-    source = "".join(p.read_text() for p in (ROOT / "operator/island_operator").rglob("*.py"))
+    places = (ROOT / "operator/island_operator", ROOT / "engine/island_engine/gate")
+    source = "".join(path.read_text() for place in places for path in place.rglob("*.py"))
     told = set(
         re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)`", OPERATIONS.split("## Reasons")[1].split("## Day two")[0])
     )

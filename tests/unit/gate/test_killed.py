@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from island_engine.gate import artifacts, cli
 from island_engine.gate import run as one_gate
-from island_engine.gate.judge import Conclusion
+from island_engine.gate.case import Conclusion
 from island_engine.gate.report import Summary, Verdict, parse_termination
 
 if TYPE_CHECKING:

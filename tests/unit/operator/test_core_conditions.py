@@ -1,8 +1,9 @@
 """What the status tells a person, and what `kubectl wait` may conclude from it."""
 
 import pytest
-from support.world import World
+from support.world import GATES, World, termination
 
+from island_operator.cli.kubectl import view
 from island_operator.core.conditions import moved
 from island_operator.core.model import Snapshot
 from island_operator.core.observe import trouble
@@ -358,3 +359,29 @@ def test_events_have_one_type_per_reason():
         assert kinds.setdefault(event.reason, event.type) == event.type
         assert len(event.note) <= 1000
     assert kinds["GateFailed"] == kinds["RolloutFailed"] == kinds["RolledBack"] == "Warning"
+
+
+@pytest.mark.parametrize(
+    ("image", "reason", "advice"),
+    [
+        (
+            "noise:1",
+            "Nondeterminism",
+            "Change the spec, or annotate the object with radix-islands.dev/retry to try the",
+        ),
+        ("wrong:1", "GateFailed", "Change the spec, or annotate the object with radix-islands.dev/retry to try the"),
+        ("paced:1", "PacedEngine", "Change the spec: every attempt at the same revision ends so"),
+    ],
+)
+def test_a_retry_is_advised_only_where_it_can_end_otherwise(monkeypatch, image, reason, advice):
+    paced = termination("ERROR", reason="PacedEngine", message="dummies prove nothing: drop --pace")
+    monkeypatch.setitem(GATES, "paced", (12, paced))
+    world = World().settle()
+    world.edit(engine__image=image, islands__enabled=True)
+    world.settle()
+    for kind in ("Ready", "Degraded", "RolledBack"):
+        assert advice in world.condition(kind)["message"]
+    assert world.condition("Degraded")["reason"] == reason
+    hinted = [hint.command for hint in view.of(world.snapshot(), world.now).hints]
+    assert ("kubectl island retry x" in hinted) == ("retry" in advice)
+    assert ("kubectl edit iisvc x" in hinted) == ("retry" not in advice)

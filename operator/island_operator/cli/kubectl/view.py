@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from island_engine.gate.report import Verdict
+from island_engine.gate.report import SETTLED, Verdict
 from island_operator.cli.kubectl.legible import wish
 from island_operator.cli.kubectl.model import Gate, Hint, Pair, Pod, Revision, Step, View
 from island_operator.core import observe, state
@@ -237,6 +237,8 @@ def hints(name: str, known: State, health: str, reason: str) -> tuple[Hint, ...]
         gate = known.gate
         gated = gate and gate.revision == known.desired and gate.verdict not in {None, Verdict.PASS}
         read = (Hint(f"{verb('gate')} --report", "shows what the gate found"),) if gated else ()
+        if rejected.reason in SETTLED:
+            return *read, Hint(f"kubectl edit iisvc {name}", "only another spec ends otherwise")
         return *read, Hint(verb("retry"), "tries the same revision again; so does any change of the spec")
     if health in {"Degraded", "Down"} and known.phase == STABLE:
         return (Hint(verb("rollback"), "leaves what serves for the revision before it, or for its stock half"),)
