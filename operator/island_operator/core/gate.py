@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from island_engine.gate.report import Summary, Verdict, parse_termination
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import condition, container_statuses, leaving, refusal, trouble
+from island_operator.core.security import RESTRICTED
 from island_operator.core.text import escaped, last_line
 
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
     begun = str(job["metadata"].get("creationTimestamp", now))
     if pod is None and not _had_pod(job) and elapsed(begun, now) >= NO_POD:
         why = "a quota, a LimitRange or pod security refuses it"
-        return Finding(None, "PodsRefused", f"Job {gate.job} gets no pod: {why}, see kubectl describe job {gate.job}")
+        told = f"Job {gate.job} gets no pod: {why}, see kubectl describe job {gate.job}"
+        return Finding(
+            None, "PodsRefused", f"{told}; the restricted standard wants spec.podTemplate to say {RESTRICTED}"
+        )
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
 
 

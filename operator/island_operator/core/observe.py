@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from island_operator.core import volumes
+from island_operator.core import security, volumes
 from island_operator.core.clock import elapsed
 from island_operator.core.text import escaped, last_line
 
@@ -130,7 +130,8 @@ def _refusals(deployment: Object | None) -> tuple[Trouble, ...]:
     failure = condition(deployment or {}, "ReplicaFailure")
     if failure.get("status") != "True":
         return ()
-    return (Trouble("PodsRefused", f"the cluster refuses pods: {escaped(str(failure.get('message', '')))}"),)
+    told = str(failure.get("message", ""))
+    return (Trouble("PodsRefused", f"the cluster refuses pods: {escaped(told)}{security.advice(told)}"),)
 
 
 def refusal(snapshot: Snapshot, kind: str, name: str) -> Trouble | None:

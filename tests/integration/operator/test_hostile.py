@@ -1,6 +1,7 @@
 """What clusters and people do to an InferenceService, on a real API server: named in its status, in nobody's way."""
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -47,23 +48,35 @@ def test_a_quota_that_refuses_the_gates_job_is_named_and_goes_on_when_it_is_lift
     )
 
 
-def test_a_quota_of_pods_is_named(live):
-    story = Story(live, prepare=lambda story: quota(story, pods=1))
-    says(story, "Ready", "PodsRefused", "the cluster refuses pods: pods ", "exceeded quota: few")
+def limited(story):
+    limit = {"type": "Container", "max": {"memory": "1Mi"}}
+    story.create("limitrange", {"metadata": {"name": "small"}, "spec": {"limits": [limit]}})
 
 
-def test_a_limit_range_that_refuses_pods_is_named(live):
-    def limited(story):
-        limit = {"type": "Container", "max": {"memory": "1Mi"}}
-        story.create("limitrange", {"metadata": {"name": "small"}, "spec": {"limits": [limit]}})
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda story: quota(story, pods=1), "exceeded quota: few"),
+        (limited, "maximum memory usage per Container is 1Mi, but limit is 6Gi"),
+    ],
+    ids=["quota", "LimitRange"],
+)
+def test_what_refuses_pods_is_named(live, prepare, words):
+    story = Story(live, prepare=prepare, podTemplate=LIMITS)
+    says(story, "Ready", "PodsRefused", "the cluster refuses pods: pods ", words)
 
-    story = Story(live, prepare=limited, podTemplate=LIMITS)
-    says(story, "Ready", "PodsRefused", "maximum memory usage per Container is 1Mi, but limit is 6Gi")
 
-
-def test_pod_security_that_refuses_pods_is_named(live):
+def test_pod_security_names_what_to_add_and_with_that_engines_and_gates_run_in_a_restricted_namespace(live):
     story = Story(live, labels={"pod-security.kubernetes.io/enforce": "restricted"})
-    says(story, "Ready", "PodsRefused", 'violates PodSecurity "restricted:latest"')
+    message = says(story, "Ready", "PodsRefused", 'violates PodSecurity "restricted:latest"')
+    said = re.search(
+        r"add to spec.podTemplate: (\{.*\}); use spec.model.source.pvc or huggingFace, not hostPath", message
+    )
+    story.edit(podTemplate=json.loads(said[1]), model__source={"pvc": "weights"})
+    story.serve()
+    story.edit(**ON)
+    story.serve()
+    assert story.told("GatePassed") == ("True", "Passed")
 
 
 def test_a_missing_right_is_named_and_what_is_allowed_is_made(live):

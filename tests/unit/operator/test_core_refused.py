@@ -1,7 +1,14 @@
 """Children that the API server does not take: named, in nobody's way, and no reason to miss a deadline."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from support.world import World
+
+from island_operator.core.security import RESTRICTED
 
 QUOTA = (
     'deployments.apps "x" is forbidden: exceeded quota: few, requested: count/deployments.apps=1, used: 2, limited: 2'
@@ -132,3 +139,41 @@ def test_a_job_whose_deadline_took_its_pod_is_not_told_to_be_refused_one():
         world.store.pop(("Pod", pod["metadata"]["name"]))
     turns(world, 3, 15)
     assert (world.status["gate"]["reason"], world.status["gate"]["message"]) == ("InsufficientGPU", said)
+
+
+HOST_PATH = 'restricted volume types (volume "model" uses restricted volume type "hostPath")'
+CAPABILITIES = (
+    'unrestricted capabilities (container "engine" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot '
+    '!= true (pod or container "engine" must set securityContext.runAsNonRoot=true)'
+)
+INSTEAD = "use spec.model.source.pvc or huggingFace, not hostPath"
+
+
+@pytest.mark.parametrize(
+    ("standard", "violates", "says", "never"),
+    [
+        ("restricted", f"{CAPABILITIES}, {HOST_PATH}", (f"add to spec.podTemplate: {RESTRICTED}", INSTEAD), "baseline"),
+        ("restricted", CAPABILITIES, (f"add to spec.podTemplate: {RESTRICTED}",), "hostPath"),
+        ("baseline", 'hostPath volumes (volume "model")', (INSTEAD,), "add to spec.podTemplate"),
+    ],
+)
+def test_pods_that_pod_security_refuses_are_told_what_to_add(standard, violates, says, never):
+    world = World().settle()
+    (deployment,) = world.of("Deployment")
+    told = f'pods "x-1" is forbidden: violates PodSecurity "{standard}:latest": {violates}'
+    deployment["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": told}]}
+    world.disrupted()
+    for pod in world.pods():
+        world.store.pop(("Pod", pod["metadata"]["name"]))
+    world.operate()
+    message = world.condition("Ready")["message"]
+    assert world.condition("Ready")["reason"] == "PodsRefused"
+    for words in says:
+        assert words in message
+    assert never not in message
+
+
+def test_the_page_about_security_shows_what_the_status_says():
+    page = (Path(__file__).parents[3] / "docs/security.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```yaml\n(podTemplate:.*?)```", page, re.DOTALL)
+    assert yaml.safe_load(shown)["podTemplate"] == json.loads(RESTRICTED)
