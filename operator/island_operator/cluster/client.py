@@ -85,6 +85,10 @@ class KubernetesCluster:
                 raise ValueError(f"no cluster from {source}: {why}; give a kubeconfig with --kubeconfig") from error
             return cls(configuration, observe, scratch.pop_all(), agent, namespace)
 
+    def apart(self) -> KubernetesCluster:
+        """The same API server over connections of its own, which no other request keeps busy or leaves behind idle."""
+        return KubernetesCluster(self._configuration, self._observe, ExitStack(), self._agent, self.namespace)
+
     async def list(self, kind: str, namespace: str | None = None, *, instance: str | None = None) -> Listing:
         """From the API server's watch cache (resourceVersion=0), which costs it nothing; `instance`: children of that
         InferenceService alone.

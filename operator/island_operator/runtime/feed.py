@@ -53,6 +53,7 @@ class Feed:
 
     def __init__(self, cluster: Cluster, cache: Cache, queue: Queue, namespace: str | None = None) -> None:
         self._cluster, self._cache, self._queue, self._namespace = cluster, cache, queue, namespace
+        self._unheard: set[Key] | None = None  # InferenceServices that no watch has told of; None: passes have begun
         self.primed = False
 
     def event(self, kind: str, obj: Object, *, deleted: bool) -> None:
@@ -61,9 +62,17 @@ class Feed:
             self._wake(key)
             if deleted and kind == PARENT:
                 self._queue.forget(key)
+        if kind == PARENT and self._unheard and (key := key_of(kind, obj)) in self._unheard:
+            self._unheard.discard(key)
+            if not self._unheard:
+                self._begin()
 
-    async def prime(self) -> None:
-        """Fill the cache before the first reconcile, so that none sees half a world. Waits for CRD and rights."""
+    async def prime(self, listen: float = 0.0) -> None:
+        """Fill the cache before the first reconcile, so that none sees half a world. Waits for CRD and rights.
+
+        Then all are woken, once the watches have told of each, but at most `listen` seconds later: an edit is heard
+        only after that, and of a big fleet it takes seconds where a thousand passes compete with it.
+        """
         said = ""
         while not self.primed:
             try:
@@ -73,10 +82,22 @@ class Feed:
                 if str(error) != said:
                     log.warning("waiting to list: %s", said := str(error))
                 await asyncio.sleep(PAUSE)
-        for parent in self._cache.parents():
-            if (key := key_of(PARENT, parent)) is not None:
-                self._wake(key)
-        log.info("serving %d InferenceServices", len(self._cache.parents()))
+        self._unheard = set(self._keys())
+        if self._unheard and listen:
+            asyncio.get_running_loop().call_later(listen, self._begin)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._unheard is None:
+            return
+        self._unheard = None
+        for key in (keys := self._keys()):
+            self._wake(key)
+        log.info("serving %d InferenceServices", len(keys))
+
+    def _keys(self) -> list[Key]:
+        return [key for parent in self._cache.parents() if (key := key_of(PARENT, parent)) is not None]
 
     async def resync(self, every: float) -> None:
         """Sweep until cancelled. kopf tells nothing of what vanished between two watches."""

@@ -67,7 +67,8 @@ class Lease:
     async def lost(self) -> None:
         """Renew until somebody else holds it (at once), or until `deadline` passes without an answer."""
         while self.held():
-            # without an answer the connection may be dead and not say so: the next attempt opens another, in time
+            # without an answer the connection may be dead and not say so: the next attempt opens another, in time,
+            # for in a pool of our own there is no other to be tried first
             await asyncio.sleep(self._terms.renew if self.answered else RETRY)
             await self._try()
         log.error("lost the lease %s/%s: stopping", self._namespace, self._name)

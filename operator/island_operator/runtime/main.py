@@ -25,14 +25,17 @@ from island_operator.runtime.queue import Queue
 from island_operator.runtime.reconciler import Core, Reconciler
 from island_operator.runtime.records import Recorder
 from island_operator.runtime.scrape import Scraper
+from island_operator.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from island_operator.cluster.cache import Key
+    from island_operator.cluster.protocol import Cluster
 
 log = logging.getLogger("island_operator")
 
+LISTEN = 10.0  # seconds that the first passes wait for the watches to be there
 GRACE = 3.0  # seconds that tasks get to end when we stop
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -52,12 +55,16 @@ class Options:
 class Operator:
     """Wires the parts; `run` is the life of the process."""
 
-    def __init__(self, options: Options, cluster: KubernetesCluster, metrics: Metrics) -> None:
+    def __init__(self, options: Options, cluster: KubernetesCluster, apart: Cluster, metrics: Metrics) -> None:
+        """`apart`: for the Lease alone. Connections that fell silent while idle look like any other, and one that is
+        tried costs half of the deadline: of a pool that all requests share the next attempt might get another of them.
+        """
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._options, self._cluster, self.metrics = options, cluster, metrics
         self._cache, self._events = Cache(), Events(cluster, identity)
-        self.lease = Lease(cluster, identity, options.lease_namespace or _own_namespace())
+        self.lease = Lease(apart, identity, options.lease_namespace or _own_namespace())
         self._scraper = Scraper(self._look_again, scraped=metrics.scraped)
+        turns = Turns()
         self._recorder = Recorder(cluster, self._look_again, leading=self.lease.held)
         self._reconciler = Reconciler(
             cluster,
@@ -65,11 +72,16 @@ class Operator:
             self._events,
             Core(reconcile, covers, cleaned),
             besides=(self._scraper, self._recorder),
+            turn=turns.write,
             leading=self.lease.held,
             recorded=metrics.recorded,
         )
         self._queue = Queue(
-            self._reconciler, metrics, workers=options.workers, hurries=lambda key: hurries(self._cache, key)
+            self._reconciler,
+            metrics,
+            workers=options.workers,
+            hurries=lambda key: hurries(self._cache, key),
+            hurry=turns.urgent,
         )
         self._feed = Feed(cluster, self._cache, self._queue, options.namespace)
         self._stop = asyncio.Event()
@@ -106,7 +118,7 @@ class Operator:
             await _end({lost, work})
 
     async def _work(self) -> None:
-        await self._feed.prime()
+        await self._feed.prime(listen=LISTEN)
         handlers = triggers.registry(self._feed, self._cluster.credentials, self.metrics.seen)
         tasks = {
             asyncio.create_task(self._events.run(), name="events"),
@@ -144,9 +156,11 @@ async def run(options: Options) -> int:
     """Connect and serve. ValueError (one sentence): a flag names what cannot be used."""
     metrics = Metrics()
     cluster = await KubernetesCluster.connect(options.kubeconfig, metrics.requested)
+    apart = cluster.apart()
     try:
-        return await Operator(options, cluster, metrics).run()
+        return await Operator(options, cluster, apart, metrics).run()
     finally:
+        await apart.close()
         await cluster.close()
 
 

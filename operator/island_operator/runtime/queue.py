@@ -1,6 +1,6 @@
 """The work queue: a key is queued once, run by one worker at a time, and run again if it got dirty meanwhile.
 
-Urgent keys (a user's edit: the kill switch) pass the backlog of a mass convergence, and have a worker of their own.
+Urgent keys (a user's edit: the kill switch) pass the backlog of a mass convergence, and have workers of their own.
 Failures come back with exponential backoff and jitter. A key whose passes keep writing (another controller undoes what
 we apply) is slowed down.
 """
@@ -8,6 +8,7 @@ we apply) is slowed down.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from island_operator.cluster.cache import Key
 
 log = logging.getLogger("island_operator.queue")
+
+COURIERS = 4  # workers for urgent keys alone
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,14 @@ class Queue:
         cap: float = 60.0,
         burst: int = 30,
         hurries: Callable[[Key], bool] = lambda _key: False,
+        hurry: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """`hurries(key)`: whether what a pass of it leaves to do is urgent."""
+        """`hurries(key)`: whether what a pass of it leaves to do is urgent. Urgent passes run inside of a `hurry()`."""
         self._work, self._observer, self._workers = work, observer, workers
         self._base, self._cap, self._burst, self._hurries = base, cap, burst, hurries
+        self._hurry = hurry
         self._ready: asyncio.PriorityQueue[tuple[bool, int, Key]] = asyncio.PriorityQueue()
-        self._express: asyncio.Queue[Key] = asyncio.Queue()  # urgent keys once more, for their own worker
+        self._express: asyncio.Queue[Key] = asyncio.Queue()  # urgent keys once more, for their own workers
         self._order = itertools.count()
         self._dirty: dict[Key, float] = {}  # when it was added
         self._urgent: set[Key] = set()
@@ -122,7 +127,8 @@ class Queue:
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._worker(), name=f"worker-{number}")
-            group.create_task(self._courier(), name="courier")
+            for number in range(COURIERS):
+                group.create_task(self._courier(), name=f"courier-{number}")
 
     def _due(self, key: Key) -> None:
         del self._timers[key]
@@ -149,10 +155,10 @@ class Queue:
     async def _pass(self, key: Key) -> None:
         started = self._running[key] = _now()
         self._observer.waited(started - self._dirty.pop(key))
-        result = "error"
+        result, hurry = "error", self._hurry if key in self._urgent else contextlib.nullcontext
         self._urgent.discard(key)
         try:
-            with about(key):
+            with about(key), hurry():
                 done = await self._work(key)
             if done.refused:
                 self._retry(key, f"refused: {done.refused}")

@@ -6,6 +6,7 @@ by the next pass, because each is computed from what is there and not from what 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -20,7 +21,7 @@ from island_operator.runtime.faults import blamed, explain
 from island_operator.runtime.queue import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from island_operator.cluster.cache import Cache, Key
     from island_operator.cluster.protocol import Cluster
@@ -59,7 +60,9 @@ class NotLeading(Exception):  # noqa: N818 - a state, not a fault
 
 
 class Reconciler:
-    """The queue's work. `leading()` is asked before every write, `recorded(old, new)` told of every status written."""
+    """The queue's work. Every write is made inside of a `turn()`, and `leading()` is asked right before it;
+    `recorded(old, new)` is told of every status written.
+    """
 
     def __init__(
         self,
@@ -69,13 +72,14 @@ class Reconciler:
         core: Core,
         *,
         besides: Sequence[Beside] = (),
+        turn: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext,
         leading: Callable[[], bool] = lambda: True,
         recorded: Callable[[Object, Object], None] = lambda _old, _new: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster, self._cache, self._events, self._core = cluster, cache, events, core
         self._besides = tuple(besides)
-        self._leading, self._recorded, self._clock = leading, recorded, clock
+        self._turn, self._leading, self._recorded, self._clock = turn, leading, recorded, clock
         # (key, kind, name) -> digest of what we said and the resourceVersion that stayed the same: another spelling of
         # the same, or a field that the schema prunes
         self._settled: dict[Key, dict[Slot, tuple[str, str]]] = {}
@@ -151,10 +155,10 @@ class Reconciler:
                 return False
             if self._is_settled(key, slot, want, live):
                 return False
-        self._fence()
+        clean = self._core.cleaned(live, want) if live is not None else None
         try:
-            clean = self._core.cleaned(live, want) if live is not None else None
-            got = await (self._cluster.apply(want) if clean is None else self._cluster.replace(clean))
+            async with self._writing():
+                got = await (self._cluster.apply(want) if clean is None else self._cluster.replace(clean))
         except ApiError as error:
             raise ApiError(error.status, f"{slot[0]} {slot[1]}: {error}") from error
         self._cache.put(slot[0], got)
@@ -163,9 +167,9 @@ class Reconciler:
     async def _delete(self, _key: Key, child: Object, live: Object | None) -> bool:
         if live is None or live["metadata"].get("deletionTimestamp"):
             return False
-        self._fence()
         try:
-            await self._cluster.delete(child)
+            async with self._writing():
+                await self._cluster.delete(child)
         except ApiError as error:
             raise ApiError(error.status, f"{child['kind']} {child['metadata']['name']}: {error}") from error
         self._cache.drop(child["kind"], child)
@@ -176,9 +180,9 @@ class Reconciler:
         slot = (PARENT, "status")
         if status == (parent.get("status") or {}) or self._is_settled(key, slot, status, parent):
             return False
-        self._fence()
         try:
-            got = await self._cluster.patch_status(parent, status)
+            async with self._writing():
+                got = await self._cluster.patch_status(parent, status)
         except ApiError as error:
             raise ApiError(error.status, f"status: {error}") from error
         self._cache.put(PARENT, got)
@@ -198,8 +202,9 @@ class Reconciler:
         done = {name: None for name in names if name in (meta.get("annotations") or {})}
         if not done:
             return False
-        self._fence()
-        got = await self._cluster.patch(PARENT, meta["namespace"], meta["name"], {"metadata": {"annotations": done}})
+        body = {"metadata": {"annotations": done}}
+        async with self._writing():
+            got = await self._cluster.patch(PARENT, meta["namespace"], meta["name"], body)
         self._cache.put(PARENT, got)
         return True
 
@@ -210,9 +215,12 @@ class Reconciler:
         except ApiError as error:
             log.warning("%s was not recorded: %s", reason, error)
 
-    def _fence(self) -> None:
-        if not self._leading():
-            raise NotLeading("the lease was not renewed in time")
+    @contextlib.asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        async with self._turn():
+            if not self._leading():
+                raise NotLeading("the lease was not renewed in time")
+            yield
 
     def _is_settled(self, key: Key, slot: Slot, want: Object, live: Object) -> bool:
         told = self._settled.get(key, {}).get(slot)

@@ -16,6 +16,7 @@ from island_operator.cluster.kinds import PARENT
 FAULTS = 0.05  # the share of calls that fail
 SEEDS = 10
 VARIES = 3  # writes
+MANY = 12  # InferenceServices, and so connections of one operator
 PAIRS = [("off", "0.4", "9984", "8"), ("on", "0.15", "19968", "8")]
 
 
@@ -105,6 +106,37 @@ async def test_watches_that_fall_silent_are_noticed_by_the_next_sweep(arena, con
         proxy.silence()
         arena.see(await arena.cluster.patch(PARENT, "silence", NAME, {"spec": {"replicas": 3}}))
         await arena.until("silence", lambda: arena.outcome("silence")["deployments"] == [("stock", 3)])
+
+
+async def test_a_leader_outlives_any_number_of_idle_connections_that_fall_silent(arena, control_plane):
+    """Each costs whoever gets it half of the Lease's deadline: of a pool that is shared it would be two in a row."""
+    await arena.create_namespace("idle")
+    flags = ("--namespace", "idle", "--lease-namespace", "idle")
+    async with Proxy(control_plane) as proxy:
+        with OperatorProcess(proxy.kubeconfig, *flags) as operator:
+            try:
+                await eventually("it leads", lambda: operator.said("serving "))
+                for number in range(MANY):  # their passes run beside each other
+                    made = resource("idle")
+                    made["metadata"]["name"] = f"x{number}"
+                    await arena.cluster.create(made)
+                await eventually("all are made", lambda: count(arena, "PodDisruptionBudget") == MANY)
+                proxy.silence()
+                before = await renewed(arena)
+                while await renewed(arena) == before:
+                    assert operator.process.poll() is None, operator.lines()[-3:]
+                    await asyncio.sleep(0.2)
+                assert not operator.said("lost the lease")
+            finally:
+                operator.process.kill()  # a proxy in this loop could not help it to say goodbye
+
+
+def count(arena, wanted):
+    return sum(kind == wanted for kind, _ in arena.objects["idle"])
+
+
+async def renewed(arena):
+    return (await arena.cluster.get("Lease", "idle", "radix-islands"))["spec"]["renewTime"]
 
 
 async def test_api_server_and_etcd_killed_in_the_middle_of_a_rollout(arena, control_plane):

@@ -55,6 +55,37 @@ def test_prime_waits_for_the_crd_and_for_an_answer_then_wakes_every_resource():
     assert virtually(story()) == 8
 
 
+def test_first_passes_wait_until_the_watches_have_told_of_every_resource_but_an_edit_does_not():
+    async def story():
+        it, cluster, _, inbox = feed()
+        a, b = served(cluster, "a", 1), served(cluster, "b", 1)
+        await it.prime(listen=10)
+        it.event("InferenceService", a, deleted=False)
+        it.event("Pod", {**b, "kind": "Pod"}, deleted=False)  # of the same name
+        assert inbox.added == []
+        it.event("InferenceService", cluster.put({**a, "spec": {"image": "b"}}), deleted=False)
+        assert inbox.added == [("a", True)]
+        it.event("InferenceService", b, deleted=False)
+        assert inbox.added == [("a", True), ("a", True), ("b", False)]
+        await asyncio.sleep(20)
+        assert len(inbox.added) == 3
+
+    virtually(story())
+
+
+def test_first_passes_do_not_wait_for_what_no_watch_tells_of():
+    async def story():
+        it, cluster, _, inbox = feed()
+        cluster.put(toy_core.resource("gone by now"))
+        await it.prime(listen=10)
+        await asyncio.sleep(9)
+        assert inbox.added == []
+        await asyncio.sleep(2)
+        assert inbox.added == [("gone by now", False)]
+
+    virtually(story())
+
+
 def test_prime_names_the_missing_crd(caplog):
     async def story():
         it, cluster, _, _ = feed()

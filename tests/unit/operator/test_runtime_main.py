@@ -30,7 +30,7 @@ def run(cluster, monkeypatch, watch):
     cluster.credentials = None  # nobody opens a connection
     monkeypatch.setattr(triggers, "watch", played)
     monkeypatch.setattr(main, "GRACE", 0.1)
-    return asyncio.run(Operator(Options(port=0), cluster, Metrics()).run())
+    return asyncio.run(Operator(Options(port=0), cluster, cluster, Metrics()).run())
 
 
 def holder(cluster):
@@ -84,7 +84,7 @@ def test_nothing_is_written_before_the_lease_is_held(cluster, monkeypatch):
 
     async def ended():
         asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-        return await Operator(Options(port=0), cluster, Metrics()).run()
+        return await Operator(Options(port=0), cluster, cluster, Metrics()).run()
 
     assert asyncio.run(ended()) == 0
     assert cluster.writes == []

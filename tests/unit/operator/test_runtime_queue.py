@@ -159,7 +159,7 @@ def test_what_a_pass_in_a_hurry_leaves_to_do_does_not_wait_behind_the_backlog(le
     assert virtually(story()) == ([0.5, 1.5, 2.5] if hurries else [0.5, 9, 10])
 
 
-def test_an_urgent_key_does_not_wait_for_workers_that_hang():
+def test_urgent_keys_do_not_wait_for_workers_that_hang_nor_for_each_other():
     async def story():
         ran = {}
 
@@ -172,11 +172,40 @@ def test_an_urgent_key_does_not_wait_for_workers_that_hang():
             for name in ("hung1", "hung2", "calm"):
                 queue.add(key(name))
             await asyncio.sleep(5)
-            queue.add(key("switch"), urgent=True)
+            for name in ("hung edit", "hung verb", "switch"):
+                queue.add(key(name), urgent=True)
             await asyncio.sleep(1)
             return ran
 
-    assert virtually(story()) == {"hung1": 0, "hung2": 0, "switch": 5}
+    assert virtually(story()) == {"hung1": 0, "hung2": 0, "hung edit": 5, "hung verb": 5, "switch": 5}
+
+
+def test_urgent_passes_alone_run_in_a_hurry_to_their_end():
+    async def story():
+        told, hurried = [], []
+
+        @contextlib.contextmanager
+        def hurry():
+            hurried.append(now())
+            try:
+                yield
+            finally:
+                hurried.append(now())
+
+        async def work(k):
+            told.append((k.name, len(hurried) % 2 == 1))
+            await asyncio.sleep(1)
+            if k.name == "fails":
+                raise RuntimeError
+            return Done()
+
+        async with working(work, workers=1, hurry=hurry) as queue:
+            for name, urgent in (("switch", True), ("calm", False), ("fails", True)):
+                queue.add(key(name), urgent=urgent)
+                await asyncio.sleep(1)
+        return told, hurried
+
+    assert virtually(story()) == ([("switch", True), ("calm", False), ("fails", True)], [0, 1, 2, 3])
 
 
 def test_failures_come_back_with_doubling_jittered_capped_delays_and_success_resets_them():
