@@ -63,6 +63,31 @@ class Trees:
 
 
 @dataclass(frozen=True)
+class Branches:
+    """What one decode step of a draft model computes: of each request `topk` branches, one row each, which see the
+    committed tokens and what their own branch has drafted. That lies in the request's row of the page table, branch
+    behind branch; a branch begins as far into its page as the committed tokens end in theirs (prepare_for_draft).
+    """
+
+    prefix: torch.Tensor  # [rows] int64, committed tokens
+    first: torch.Tensor  # [rows] int64, where in the request's row of the page table its branch begins
+    lengths: list[int]  # tokens that a row sees, itself included
+
+    @classmethod
+    def of(cls, lengths: torch.Tensor, topk: int, depth: int, page: int, drafted: int) -> Branches:
+        """`lengths`: [requests], committed tokens; `depth`: tokens that a branch has room for; `drafted`: has now."""
+        pages = (lengths % page + depth + page - 1) // page
+        first = lengths.unsqueeze(1) + torch.arange(topk) * (pages * page).unsqueeze(1)
+        prefix = lengths.long().repeat_interleave(topk)
+        return cls(prefix, first.flatten().long(), (prefix + drafted).tolist())
+
+    def place(self, rows: torch.Tensor, depths: torch.Tensor) -> torch.Tensor:
+        """Positions [rows, keys] of what these rows see at these depths, which count from the start of the request."""
+        prefix = self.prefix[rows].unsqueeze(1)
+        return torch.where(depths < prefix, depths, depths - prefix + self.first[rows].unsqueeze(1))
+
+
+@dataclass(frozen=True)
 class Problems:
     """One call of SDPA: `count` problems over `keys` keys each, which start `stride` slots after one another."""
 
@@ -89,7 +114,6 @@ class SdpaBackend(AttentionBackend):
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.batch: Any = None
         self.planned: dict[tuple[int | None, bool], list[Problems]] = {}
-        self.ahead = 0  # tokens that were drafted, and are not committed
 
     def support_triton(self) -> bool:
         """No triton kernel may be launched."""
@@ -145,25 +169,28 @@ class SdpaBackend(AttentionBackend):
         key = window, in_swa
         if key not in self.planned:
             lengths = self.batch.seq_lens.tolist()
-            if self.batch.forward_mode.is_decode():
-                made = self._decode([length + self.ahead for length in lengths], window, in_swa)
-            elif self.batch.forward_mode.is_target_verify():
-                trees = Trees.of(self.batch)
-                made = self._decode(trees.lengths, window, in_swa, trees)
+            if (rows := self._rows()) is not None:
+                made = self._decode(rows.lengths, window, in_swa, rows)
+            elif self.batch.forward_mode.is_decode():
+                made = self._decode(lengths, window, in_swa)
             else:
                 made = self._prefill(lengths, self.batch.extend_seq_lens.tolist(), window, in_swa)
             self.planned[key] = list(made)
         return self.planned[key]
 
+    def _rows(self) -> Trees | Branches | None:
+        """None: a row is a request."""
+        return Trees.of(self.batch) if self.batch.forward_mode.is_target_verify() else None
+
     def _decode(
-        self, lengths: list[int], window: int | None, in_swa: bool, trees: Trees | None = None
+        self, lengths: list[int], window: int | None, in_swa: bool, drafts: Trees | Branches | None = None
     ) -> Iterator[Problems]:
-        """One query a row, the last token of what the row sees. A row is a request, or a node of its tree."""
+        """One query a row, the last token of what the row sees. A row is a request, or what was drafted for it."""
         last = torch.tensor(lengths).unsqueeze(1) - 1
         requests = self.batch.req_pool_indices.repeat_interleave(len(lengths) // len(self.batch.req_pool_indices))
 
         def slots(rows: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
-            return self._slots(requests[rows], trees.place(rows, past) if trees else past, in_swa)
+            return self._slots(requests[rows], drafts.place(rows, past) if drafts else past, in_swa)
 
         if window is not None:
             past = last + torch.arange(-window, 1)
@@ -210,15 +237,23 @@ class SdpaBackend(AttentionBackend):
         return self.token_to_kv_pool.translate_loc_from_full_to_swa(slots).long() if in_swa else slots
 
 
+class DraftStep(SdpaBackend):
+    """One decode step of a draft model, in which each branch has `drafted` tokens."""
+
+    def __init__(self, runner: Any, topk: int, steps: int, drafted: int) -> None:
+        super().__init__(runner)
+        self.topk, self.steps, self.drafted = topk, steps, drafted
+
+    def _rows(self) -> Branches:
+        page = self.token_to_kv_pool.page_size
+        return Branches.of(self.batch.seq_lens, self.topk, self.steps, page, self.drafted)
+
+
 class DraftSteps:
     """The decode steps of a draft model: SGLang asks for one backend each (eagle_worker_v2.py, draft_forward)."""
 
     def __init__(self, runner: Any, topk: int, steps: int) -> None:
-        if topk != 1:
-            raise ValueError(f"--speculative-eagle-topk {topk}: a CPU drafts chains, use 1")
-        self.attn_backends = [SdpaBackend(runner) for _ in range(steps - 1)]
-        for step, backend in enumerate(self.attn_backends):
-            backend.ahead = step + 1
+        self.attn_backends = [DraftStep(runner, topk, steps, step + 1) for step in range(steps - 1)]
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """A new batch."""

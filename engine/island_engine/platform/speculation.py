@@ -42,7 +42,7 @@ def install() -> None:
     replaced: tuple[tuple[Any, Callable[..., Any]], ...] = (
         (ASSIGN_SLOTS, assign_slots),
         (BONUS, bonus_tokens),
-        (BUILD_TREE, build_chain),
+        (BUILD_TREE, build_tree),
         (DRAFT_DECODE, draft_decode_backend),
         (DRAFT_EXTEND, draft_extend_backend),
         (DRAFT_SLOTS, draft_slots),
@@ -98,7 +98,7 @@ def extend_slots(*, req_pool_indices: Any, req_to_token: Any, start_offset: Any,
 
 
 def draft_slots(requests: Any, table: Any, lengths: Any, out: Any, topk: int, columns: int, **_: Any) -> None:
-    """Slots that each request's draft chain writes, into `out`."""
+    """Slots that each request's draft branches write, one branch behind the other, into `out`."""
     out.copy_(
         extend_slots(
             req_pool_indices=requests, req_to_token=table, start_offset=lengths, end_offset=lengths + topk * columns
@@ -138,7 +138,7 @@ def tree_links(
     requests: int,
     nodes: int,
 ) -> None:
-    """What NGRAM needs to know of its trees, written into the last tensors but one. `mask`: flat, [requests, node,
+    """What verification needs to know of trees, written into the tensors between. `mask`: flat, [requests, node,
     ancestor or itself]; `index`: [requests, nodes], each node's place in the batch.
     """
     from sglang.srt.speculative.ngram_worker import _derive_tree_links
@@ -150,31 +150,38 @@ def tree_links(
         out.copy_(links)
 
 
-def build_chain(
-    _parents: Any,
-    _picked: Any,
+def build_tree(
+    parents: torch.Tensor,
+    picked: torch.Tensor,
     lengths: torch.Tensor,
     mask: torch.Tensor,
     positions: torch.Tensor,
     index: torch.Tensor,
     first_child: torch.Tensor,
-    _next_sibling: Any,
-    _topk: int,
-    _depth: int,
+    next_sibling: torch.Tensor,
+    topk: int,
+    depth: int,
     nodes: int,
     _mode: Any,
 ) -> None:
-    """The tree of a draft chain: each node has the next one as its only child. `mask`: flat; of each request
-    [nodes, its length + nodes], true when it comes.
+    """The tree of what was drafted. Candidates come in groups of `topk` that share a parent, which is a candidate too.
+
+    `parents`: [requests, groups], -1 for node 0; `picked`: [requests, nodes - 1], the candidates that are verified,
+    ascending, so that a parent comes before its children. `mask`: flat; of each request [nodes, its length + nodes],
+    true when it comes.
     """
-    steps, requests = torch.arange(nodes), len(lengths)
-    positions.copy_((lengths.unsqueeze(1) + steps).flatten())
-    index.copy_(torch.arange(requests * nodes).view(requests, nodes))
-    first_child[:, :-1] = steps[1:]
+    requests = len(lengths)
+    parent = parents.gather(1, picked // topk) if depth > 1 else torch.full_like(picked, -1)
+    found = parent.unsqueeze(2) == picked.unsqueeze(1)
+    node = torch.where(found.any(2), found.int().argmax(2) + 1, 0)  # 0 if it was not picked: then a child of node 0
+    trees = torch.eye(nodes, dtype=torch.bool).repeat(requests, 1, 1)
+    for child in range(1, nodes):
+        trees[:, child] |= trees[torch.arange(requests), node[:, child - 1]]
+    tree_links(trees.flatten(), lengths, positions, index, first_child, next_sibling, requests, nodes)
     at = 0
-    for length in lengths.tolist():
+    for tree, length in zip(trees, lengths.tolist(), strict=True):
         size = nodes * (length + nodes)
-        mask[at : at + size].view(nodes, -1)[:, length:].tril_()
+        mask[at : at + size].view(nodes, -1)[:, length:] = tree
         at += size
 
 

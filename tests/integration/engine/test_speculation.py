@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support.drafts import echo
+from support.drafts import eagle, echo
 from support.engine import Answer, Engine, apart
 
 from island_engine import tiny_model
 from island_engine.bench.tally import Tally
 from island_engine.islands.cache import IslandRadixCache
-from island_engine.platform import attention
+from island_engine.platform import attention, speculation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,7 @@ FLAGS = (
     *("--max-total-tokens", "4096", "--swa-full-tokens-ratio", "0.25", "--max-running-requests", "8"),
 )
 CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(NODES))
+BRANCHES = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "6")
 ISLANDS = ("--radix-cache-backend", "islands")
 
 
@@ -52,6 +53,10 @@ class Arm:
     @property
     def tokens(self) -> dict[str, list[list[int]]]:
         return {name: [answer.tokens for answer in answers] for name, answers in self.answers.items()}
+
+    @property
+    def steps(self) -> dict[str, list[int]]:
+        return {name: [answer.steps for answer in answers] for name, answers in self.answers.items()}
 
     def cached(self, name: str) -> int:
         return self.answers[name][0].cached
@@ -104,21 +109,34 @@ def plain(model: Path) -> Arm:
 
 
 @pytest.fixture(scope="module")
-def speculating(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Arm]:
-    """Chains with overlap, as on a GPU; NGRAM's trees, which need pages of one token, without."""
-    draft = tmp_path_factory.mktemp("draft")
-    echo(model, draft)
+def drafts(model: Path, plain: Arm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    folder = tmp_path_factory.mktemp("drafts")
+    text = prompt(20, 2) + plain.answers["long"][0].tokens
+    echo(model, folder / "echo")
+    apart(eagle, model, folder / "eagle", text, 1)
+    apart(eagle, model, folder / "eagle3", text, 3)
+    return {draft.name: ("--speculative-draft-model-path", str(draft)) for draft in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def speculating(model: Path, drafts: dict[str, tuple[str, str]]) -> dict[str, Arm]:
+    """Chains and EAGLE3's trees with overlap, as on a GPU; NGRAM's trees, which need pages of one token, without."""
     itself = ("--speculative-draft-model-path", str(model))
     flags = {
         "ngram": ("NGRAM", "--speculative-ngram-max-bfs-breadth", "1", "--speculative-num-draft-tokens", str(NODES)),
         "tree": ("NGRAM", "--speculative-ngram-max-bfs-breadth", "3", "--page-size", "1", "--disable-overlap-schedule"),
         "standalone": ("STANDALONE", *CHAIN, *itself),
-        "frozen-kv-mtp": ("NEXTN", *CHAIN, "--speculative-draft-model-path", str(draft)),
+        "frozen-kv-mtp": ("NEXTN", *CHAIN, *drafts["echo"]),
+        "eagle": ("EAGLE", *CHAIN, *drafts["eagle"]),
+        "eagle3": ("EAGLE3", *BRANCHES, *drafts["eagle3"]),
     }
     return {name: apart(serve, model, *ISLANDS, "--speculative-algorithm", *more) for name, more in flags.items()}
 
 
-EVERY = pytest.mark.parametrize("name", ["ngram", "tree", "standalone", "frozen-kv-mtp"])
+EVERY = pytest.mark.parametrize("name", ["ngram", "tree", "standalone", "frozen-kv-mtp", "eagle", "eagle3"])
+# The most that a step may write: a chain's nodes; NGRAM's default; two branches of EAGLE3, each of which may begin
+# at the end of a page and then has two of them.
+AHEAD = {"tree": 12, "eagle3": 2 * 2 * PAGE}
 
 
 @EVERY
@@ -134,13 +152,25 @@ def test_tokens_are_those_of_an_engine_without_speculation_and_islands(
 def test_slots_are_allocated_ahead_and_several_tokens_are_committed_a_step(
     speculating: dict[str, Arm], name: str
 ) -> None:
-    arm, nodes = speculating[name], 12 if name == "tree" else NODES  # 12: NGRAM's default
-    assert arm.ahead == (2 * nodes, nodes)
+    arm, most = speculating[name], AHEAD.get(name, NODES)
+    assert arm.ahead == (2 * most, most)
     assert arm.accepted("long") > 1
     if name in ("ngram", "tree"):
         assert arm.accepted("again") > 2
-    if name == "standalone":  # the draft is the target, without the prompt's first token
+    if name in ("standalone", "eagle"):  # the draft is the target, without the prompt's first token; it knows the text
         assert arm.accepted("long") > 1.5
+    if name == "eagle3":
+        assert arm.accepted("long") > 2
+
+
+def test_a_draft_with_kv_of_its_own_drafts_the_same_with_islands_and_without(
+    model: Path, drafts: dict[str, tuple[str, str]], speculating: dict[str, Arm]
+) -> None:
+    """Its KV lies at the slots of the full pool, behind a tombstone too; islands hit more than stock, and elsewhere."""
+    stock = apart(serve, model, "--speculative-algorithm", "EAGLE3", *BRANCHES, *drafts["eagle3"])
+    assert speculating["eagle3"].steps == stock.steps
+    assert speculating["eagle3"].tokens == stock.tokens
+    assert speculating["eagle3"].cached("branch") > stock.cached("branch")
 
 
 @EVERY
@@ -182,6 +212,51 @@ def test_a_node_sees_the_prefix_and_its_own_path() -> None:
         assert seen.tolist() == masks[row // 4][row % 4].nonzero().flatten().tolist()
 
 
-def test_more_than_a_chain_of_drafts_is_refused() -> None:
-    with pytest.raises(ValueError, match="--speculative-eagle-topk 2: a CPU drafts chains, use 1"):
-        attention.DraftSteps(None, topk=2, steps=3)
+def test_a_branch_of_a_draft_sees_the_prefix_and_itself() -> None:
+    """Two requests of 5 and 9 tokens, two branches with room for 3 drafts, two drafted; pages of 4 and of 1."""
+    for page, begins in ((4, [5, 9, 9, 13]), (1, [5, 8, 9, 12])):
+        branches = attention.Branches.of(torch.tensor([5, 9]), topk=2, depth=3, page=page, drafted=2)
+        assert branches.lengths == [7, 7, 11, 11]
+        for row, (length, begin) in enumerate(zip(branches.lengths, begins, strict=True)):
+            seen = branches.place(torch.tensor([row]), torch.arange(length).unsqueeze(0))[0]
+            assert seen.tolist() == [*range(length - 2), begin, begin + 1]
+
+
+@pytest.fixture
+def stand_in() -> None:
+    speculation.stand_in()
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_trees_are_built_from_what_was_drafted() -> None:
+    """Candidates 0 and 1 follow the last token, 2 and 3 candidate 0, 4 and 5 candidate 1, 6 and 7 candidate 2, 8 and 9
+    candidate 4. In the third request a parent was not picked, as happens when probabilities are equal.
+    """
+    parents = torch.tensor([[-1, 0, 1, 2, 4]]).repeat(3, 1)
+    picked = torch.tensor([[0, 1, 2, 4, 6], [0, 2, 3, 6, 7], [0, 1, 3, 6, 7]])
+    lengths, nodes = torch.tensor([5, 9, 7]), 6
+    mask = torch.ones(int(lengths.sum()) * nodes + 3 * nodes * nodes, dtype=torch.bool)
+    positions, index = torch.empty(3 * nodes, dtype=torch.long), torch.empty(3, nodes, dtype=torch.long)
+    child, sibling = torch.full((3, nodes), -1), torch.full((3, nodes), -1)
+    speculation.build_tree(parents, picked, lengths, mask, positions, index, child, sibling, 2, 3, nodes, None)
+    assert child.tolist() == [[1, 3, 4, 5, -1, -1], [1, 2, 4, -1, -1, -1], [1, 3, -1, -1, -1, -1]]
+    assert sibling.tolist() == [[-1, 2, -1, -1, -1, -1], [-1, -1, 3, -1, 5, -1], [-1, 2, 4, -1, 5, -1]]
+    assert (positions.view(3, nodes) - lengths.unsqueeze(1)).tolist() == [
+        *([0, 1, 1, 2, 2, 3], [0, 1, 2, 2, 3, 3], [0, 1, 1, 2, 1, 1])
+    ]
+    assert index.flatten().tolist() == list(range(3 * nodes))
+    batch = SimpleNamespace(seq_lens=lengths, spec_info=SimpleNamespace(draft_token_num=nodes, custom_mask=mask))
+    trees = attention.Trees.of(batch)
+    assert trees.path[5, :4].tolist() == [0, 1, 3, 5]
+    assert trees.lengths == (positions + 1).tolist()
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_draft_of_one_step_gives_the_last_token_children_only() -> None:
+    """SGLang then knows no parents at all."""
+    child, sibling = torch.full((1, 4), -1), torch.full((1, 4), -1)
+    out = torch.ones(4 * 9, dtype=torch.bool), torch.empty(4, dtype=torch.long), torch.empty(1, 4, dtype=torch.long)
+    picked = torch.tensor([[0, 1, 2]])
+    speculation.build_tree(torch.empty(1, 0), picked, torch.tensor([5]), *out, child, sibling, 4, 1, 4, None)
+    assert child.tolist() == [[1, -1, -1, -1]]
+    assert sibling.tolist() == [[-1, 2, 3, -1]]
