@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,19 @@ def check_environment(page: int) -> None:
     """Variables that would make islands something else than what was asked for. `page`: tokens."""
     if wrong := refusals.of_environment(os.environ, page):
         raise RefusedError(wrong)
+
+
+def check_compiler(algorithm: str | None) -> None:
+    """SGLang compiles NGRAM's corpus where it runs (kernels/ops/speculative/ngram_corpus.py); without a compiler the
+    scheduler would end with a traceback. `algorithm`: of --speculative-algorithm.
+    """
+    if algorithm != "NGRAM":
+        return
+    if missing := [name for name in (os.environ.get("CXX", "c++"), "ninja") if shutil.which(name) is None]:
+        raise RefusedError(
+            f"--speculative-algorithm NGRAM compiles its corpus at the first start, and {' and '.join(missing)} "
+            "cannot be found: use an image with g++ and ninja-build, such as the target engine, or EAGLE, STANDALONE"
+        )
 
 
 def interval() -> int | None:

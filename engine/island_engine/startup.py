@@ -34,17 +34,19 @@ def before_processes(_result: Any, server_args: Any, *_args: Any, **_kwargs: Any
 
     args = resolving_view(server_args)
     ours = args.radix_cache_backend in BACKENDS.values()
-    if ours:
-        try:
+    try:
+        if ours or MODE in os.environ:  # else it is plain SGLang, and nobody's business
+            guards.check_compiler(args.speculative_algorithm)
+        if ours:
             guards.check_version()
             guards.check_mutation()
             guards.check_environment(args.page_size)
             if wrong := unfit(server_args):
                 raise guards.RefusedError(wrong)
-        except guards.RefusedError as refused:
-            if MODE not in os.environ:  # else our command line says it
-                print(f"island-engine: {refused.sentence}", file=sys.stderr, flush=True)
-            raise
+    except guards.RefusedError as refused:
+        if MODE not in os.environ:  # else our command line says it
+            print(f"island-engine: {refused.sentence}", file=sys.stderr, flush=True)
+        raise
     if args.enable_metrics:
         ratio = resolution_result(server_args, "swa_full_tokens_ratio")
         metrics.announce(

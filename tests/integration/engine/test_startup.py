@@ -144,6 +144,25 @@ def test_variables_are_checked_on_the_plain_path(
     startup.before_processes(None, resolved(model))  # SGLang's own cache is nobody's business
 
 
+@pytest.mark.parametrize("asked", [("--radix-cache-backend", "islands"), ()], ids=["on", "off"])
+def test_ngram_where_nothing_compiles_is_refused_before_anything_starts(
+    asked: tuple[str, ...], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(refusals.MODE, "on" if asked else "off")
+    ngram = ("--speculative-algorithm", "NGRAM", "--speculative-ngram-max-bfs-breadth", "1", "--device", "cpu")
+    arguments, plain = resolved(model, *asked, *ngram), resolved(model, *asked)
+    startup.before_processes(None, arguments)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    startup.before_processes(None, plain)
+    with pytest.raises(guards.RefusedError) as refused:
+        startup.before_processes(None, arguments)
+    assert "--speculative-algorithm NGRAM" in refused.value.sentence
+    assert "c++ and ninja cannot be found" in refused.value.sentence
+    monkeypatch.delenv(refusals.MODE)
+    if not asked:  # plain SGLang is nobody's business
+        startup.before_processes(None, arguments)
+
+
 def test_another_release_registers_names_that_refuse_and_nothing_else(
     islands: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

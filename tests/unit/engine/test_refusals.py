@@ -152,6 +152,27 @@ def test_the_wrong_sglang(model: str, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert f"install sglang=={SGLANG_VERSION}" in refused.value.sentence
 
 
+def test_ngram_needs_what_compiles_its_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    for algorithm in (None, "EAGLE"):
+        guards.check_compiler(algorithm)
+    said = []
+    for name in ("c++", "ninja"):
+        with pytest.raises(guards.RefusedError) as refused:
+            guards.check_compiler("NGRAM")
+        said.append(refused.value.sentence)
+        (tmp_path / name).touch(mode=0o755)
+    assert "NGRAM" in said[0]
+    assert "and c++ and ninja cannot be found: use an image with" in said[0]
+    assert "start, and ninja cannot be found" in said[1]
+    guards.check_compiler("NGRAM")
+    monkeypatch.setenv("CXX", "clang++")
+    with pytest.raises(guards.RefusedError) as refused:
+        guards.check_compiler("NGRAM")
+    assert "and clang++ cannot be found" in refused.value.sentence
+
+
 def test_prefill_islands_switched_off_by_sglangs_own_variable(
     model: str, booted: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
