@@ -58,16 +58,24 @@ check: venv ## Linters, formatter, strict types, import contracts, unit tests (n
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
-	.venv/bin/python -m pytest tests/unit -q -n 2
+	.venv/bin/python -m pytest tests/unit -q -n 2 --dist worksteal
 
 .PHONY: testing
 testing: ## Install what integration tests need of Debian, where it is missing: Chromium, g++, ninja (apt, as root)
 	@PYTHONPATH=e2e $(PYTHON) -c 'from cluster.apt import TESTING, ensure; ensure(TESTING)'
 
-.PHONY: integration
-integration: venv venv-engine testing ## Tests on a real API server and on real engines (minutes)
-	.venv/bin/python -m pytest tests/integration/operator -q
-	.venv-engine/bin/python -m pytest tests/integration/engine tests/integration/gate -q
+# An engine computes on one core, and an operator waits for its API server more than it computes: two at a time.
+TINY := $(RADIX_ISLANDS_CACHE)/models/tiny-gemma
+
+.PHONY: integration integration-operator integration-engine integration-gate
+integration: venv venv-engine testing integration-operator ## Tests on a real API server and on real engines (minutes)
+	@$(MAKE) --no-print-directory -j2 -Otarget integration-engine integration-gate  # nothing else here: make -n runs it
+integration-operator: venv
+	.venv/bin/python -m pytest tests/integration/operator -q -n 2 --dist loadfile
+integration-engine integration-gate: integration-%: venv-engine $(TINY)/config.json
+	.venv-engine/bin/python -m pytest tests/integration/$* -q
+$(TINY)/config.json: | venv-engine
+	.venv-engine/bin/island-engine tiny-model $(TINY)
 
 .PHONY: e2e
 e2e: root venv venv-engine ## Tests in the real cluster: the story of the demo, bad input, the cluster itself (minutes)
