@@ -45,6 +45,8 @@ def full(node: Node, items: int = 1, text: str = "Word") -> Any:
                 for index, item in enumerate(many):
                     item[key] = f"{key}{index}"
             return many
+        case "string" if node.get("format") == "date-time":
+            return "2026-01-01T00:00:00Z"
         case "string":
             return text[: node["maxLength"]]
         case "integer":

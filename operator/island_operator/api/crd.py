@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from island_operator.api import rules
-from island_operator.api.spec import VALIDATIONS, Spec
+from island_operator.api.schema import VALIDATIONS
+from island_operator.api.spec import Spec
 from island_operator.api.status import Status
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from island_operator.api.spec import LIST_TYPE, MAP_KEYS, Model
+from island_operator.api.schema import LIST_TYPE, MAP_KEYS, Model
 
 
 def _stamp(text: str) -> str:
@@ -20,7 +20,7 @@ def _stamp(text: str) -> str:
 
 Name = Annotated[str, Field(max_length=253)]
 Text = Annotated[str, Field(max_length=4096)]
-Time = Annotated[str, Field(max_length=40), AfterValidator(_stamp)]
+Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"}), AfterValidator(_stamp)]
 Count = Annotated[int, Field(ge=0)]
 
 

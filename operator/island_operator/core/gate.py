@@ -128,7 +128,7 @@ def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str)
         return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate exited {code} but reported {summary.verdict}")
     if summary.verdict is Verdict.PASS and condition(job, "Complete").get("status") != "True":
         return Finding(Verdict.INCONCLUSIVE, "ReportMismatch", f"the gate reported PASS but Job {gate.job} failed")
-    return Finding(summary.verdict, camel(summary.reason), _sentence(summary, gate), summary)
+    return Finding(summary.verdict, _word(summary.reason), _sentence(summary, gate), summary)
 
 
 def _late(gate: Gate, deadline: int) -> Finding:
@@ -183,6 +183,6 @@ def number(value: float | None) -> float | None:
     return value if value is not None and abs(value) <= 2**53 else None
 
 
-def camel(reason: str) -> str:
+def _word(reason: str) -> str:
     """A reason that a condition accepts: the report's own, where it is a CamelCase word."""
     return reason if re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", reason) else "Unnamed"

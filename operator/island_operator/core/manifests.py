@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from island_operator.core.drift import DIGEST, cleaned, covers, signed
-from island_operator.core.gate import GRACE, job_name
+from island_operator.core.drift import signed
+from island_operator.core.gate import GRACE
 from island_operator.core.observe import ENGINE, GATE, INSTANCE, REVISION, ROLE
 from island_operator.core.pod import MANAGED, engine_template, gate_template, labels
 from island_operator.core.revision import SNAPSHOT
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object
     from island_operator.core.revision import Revision
     from island_operator.core.traffic import Traffic
-
-__all__ = [
-    "DIGEST",
-    "cleaned",
-    "covers",
-    "deployment",
-    "disruption_budget",
-    "gate_job",
-    "http_route",
-    "job_name",
-    "services",
-]
 
 
 def deployment(parent: Object, revision: Revision, replicas: int) -> Object:

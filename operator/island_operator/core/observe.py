@@ -41,9 +41,7 @@ _START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerErr
 class Trouble:
     """What keeps a pod from serving. `fatal`: waiting will not help a new revision."""
 
-    reason: (
-        str  # InsufficientGPU, Unschedulable, ImagePullFailed, EngineDied, OOMKilled, StartFailed, VolumesNotReady, ...
-    )
+    reason: str  # CamelCase, such as InsufficientGPU: docs/operations.md has them all
     message: str
     fatal: bool = False
     advice: str = ""  # where to look while the pod is there, or which field to change

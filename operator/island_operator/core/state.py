@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from island_operator.core.text import camel
 from island_operator.core.transitions import CANARY, PENDING, PROMOTING, STABLE
 
 if TYPE_CHECKING:
@@ -194,16 +195,11 @@ def written(state: State) -> Object:
     return status
 
 
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.title() for part in tail)
-
-
 def dumped(record: Any) -> Object:
     """A record as the status spells it: camelCase, without what is None."""
-    values = ((_camel(f.name), getattr(record, f.name)) for f in fields(record))
+    values = ((camel(f.name), getattr(record, f.name)) for f in fields(record))
     return {name: value for name, value in values if value is not None}
 
 
 def _load(kind: Any, raw: Mapping[str, Any]) -> Any:
-    return kind(**{f.name: raw[_camel(f.name)] for f in fields(kind) if _camel(f.name) in raw})
+    return kind(**{f.name: raw[camel(f.name)] for f in fields(kind) if camel(f.name) in raw})

@@ -15,3 +15,9 @@ def last_line(text: str, limit: int = LIMIT) -> str:
     """The last line that says anything; of a traceback that is the error itself."""
     lines = [line.strip() for line in text[-8192:].splitlines() if line.strip()]
     return escaped(lines[-1], limit) if lines else ""
+
+
+def camel(name: str) -> str:
+    """A field's name as JSON spells it: started_at is startedAt."""
+    head, *tail = name.split("_")
+    return head + "".join(part.title() for part in tail)

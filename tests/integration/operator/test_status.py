@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Object = dict[str, Any]
 
+EVER = "2026-01-01T00:00:00Z"
 STATUS = schema.root()["properties"]["status"]
 RICH = {
     "accelerator": {"count": 8, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
@@ -151,12 +152,12 @@ def test_scale_reads_the_status_and_writes_the_spec(plane: ControlPlane) -> None
 
 def test_columns_tell_what_serves(plane: ControlPlane) -> None:
     plane.apply(resource(name="told"))
-    ready = {"type": "Ready", "status": "False", "reason": "GateRunning", "message": "m", "lastTransitionTime": "t"}
+    ready = {"type": "Ready", "status": "False", "reason": "GateRunning", "message": "m", "lastTransitionTime": EVER}
     status = {
         "phase": "Gating",
         "readyReplicas": 2,
         "islands": {"enabled": False, "ratio": "0.32", "maxTotalTokens": 740_000},
-        "gate": {"revision": "r", "attempt": 1, "job": "j", "startedAt": "t", "verdict": "FAIL"},
+        "gate": {"revision": "r", "attempt": 1, "job": "j", "startedAt": EVER, "verdict": "FAIL"},
         "gateVerdict": "PASS",
         "conditions": [ready],
     }

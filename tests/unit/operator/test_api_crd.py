@@ -10,7 +10,7 @@ from support import schema
 from support.control_plane import CRD
 
 from island_operator.api import crd, rules
-from island_operator.api.spec import VALIDATIONS
+from island_operator.api.schema import VALIDATIONS
 
 ROOT = schema.root()
 NODES = {

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from support.world import World, inference_service, spec
 
+from island_operator.core import gate as gates
 from island_operator.core import manifests
 from island_operator.core.revision import Revision, parts_of
 
@@ -224,8 +225,8 @@ def test_spelled_as_the_api_server_spells_it():
 
 def test_names_fit_where_kubernetes_puts_them():
     """63 characters for a Job and its pods' label."""
-    assert len(manifests.job_name("n" * 63, "uid", "0123456789", 12)) <= 63
-    names = {manifests.job_name("x", uid, rev, n) for uid in "ab" for rev in ("r1", "r2") for n in (1, 2)}
+    assert len(gates.job_name("n" * 63, "uid", "0123456789", 12)) <= 63
+    names = {gates.job_name("x", uid, rev, n) for uid in "ab" for rev in ("r1", "r2") for n in (1, 2)}
     assert len(names) == 8
 
 

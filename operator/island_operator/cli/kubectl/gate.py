@@ -10,8 +10,6 @@ from html import escape as quoted
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.text import Text
-
 from island_engine.gate import page
 from island_engine.gate.pictures import VERDICT_COLORS
 from island_engine.gate.report import SCHEMA
@@ -19,7 +17,7 @@ from island_operator.cli.kubectl import tree
 from island_operator.cli.kubectl.access import Refusal
 from island_operator.cli.kubectl.legible import UNLIKE
 from island_operator.cli.kubectl.status import now
-from island_operator.cli.kubectl.text import age, duration, show, show_json
+from island_operator.cli.kubectl.text import age, duration, labelled, show, show_json
 from island_operator.cluster.protocol import ApiError
 from island_operator.core import state
 from island_operator.core.gate import CONTAINER, owned, pod_of
@@ -28,6 +26,8 @@ from island_operator.core.observe import ended, placed
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Iterator
+
+    from rich.text import Text
 
     from island_operator.cli.kubectl.access import Access
     from island_operator.core.model import Object, Snapshot
@@ -85,9 +85,8 @@ def summary(gate: state.Gate, moment: str) -> list[Text]:
     return lines
 
 
-def _line(name: str, text: Text | str) -> Text:
-    label = f"{name}:" if name else ""
-    return Text.assemble((f"{label:{LABEL}}", "bold"), text)
+def _line(name: str, told: Text | str) -> Text:
+    return labelled(name, told, LABEL)
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from island_operator.core.text import camel
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -109,10 +111,5 @@ class View:
 def plain(value: Any) -> Any:
     """A view as JSON: keys in camel case, tuples as lists."""
     if is_dataclass(value):
-        return {_camel(f.name): plain(getattr(value, f.name)) for f in fields(value)}
+        return {camel(f.name): plain(getattr(value, f.name)) for f in fields(value)}
     return [plain(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.title() for part in tail)

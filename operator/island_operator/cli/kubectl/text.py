@@ -52,6 +52,11 @@ def columns(rows: Sequence[Sequence[Text | str]]) -> list[Text]:
     return lines
 
 
+def labelled(name: str, told: Text | str, width: int) -> Text:
+    """A line of facts: its name in bold, padded to `width` cells; no name below the first line of several."""
+    return Text.assemble((f"{f'{name}:' if name else '':{width}}", "bold"), told)
+
+
 def age(since: str | None, now: str) -> str:
     """As kubectl's column AGE: 42s, 5m30s, 12m, 3h5m, 30h, 9d; empty where it is not known."""
     return duration(elapsed(since, now)) if since else ""

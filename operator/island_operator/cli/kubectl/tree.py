@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from island_operator.cli.kubectl.text import age, columns, duration, in_words, with_cap
+from island_operator.cli.kubectl.text import age, columns, duration, in_words, labelled, with_cap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,9 +82,8 @@ def _lines(name: str, told: Iterable[str]) -> Iterator[Text]:
         yield _line("" if index else name, one)
 
 
-def _line(name: str, text: Text | str) -> Text:
-    label = f"{name}:" if name else ""
-    return Text.assemble((f"{label:{LABEL}}", "bold"), text)
+def _line(name: str, told: Text | str) -> Text:
+    return labelled(name, told, LABEL)
 
 
 def _images(view: View) -> list[str]:
