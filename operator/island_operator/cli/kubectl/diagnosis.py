@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OLDEST = (1, 34)  # Kubernetes that the charts and tests are for
 FRESH = 60.0  # seconds since a leader's last renewal; clocks differ
 CHART = "helm upgrade --install radix-islands charts/radix-islands --namespace radix-islands-system --create-namespace"
+INSTALL = f"{CHART} --set image.repository=REGISTRY/operator,image.tag=VERSION"
+UPGRADE = f"{CHART} --reset-then-reuse-values"
 LEASE = "radix-islands"
 _POWERS = {suffix: 10 ** (3 * power) for power, suffix in enumerate("kMGTPE", 1)}
 Right = tuple[str, str, str]  # API group, resource, verb
@@ -84,12 +86,12 @@ def _cluster(facts: Facts) -> Finding:
 
 def _crd(facts: Facts) -> Finding:
     if isinstance(facts.parents, ApiError) and facts.parents.status == 404:
-        return Finding("CRD", ok=False, told=f"InferenceServices are not known here: {CHART}")
+        return Finding("CRD", ok=False, told=f"InferenceServices are not known here: {INSTALL}")
     if isinstance(facts.crd, Exception):
         return Finding("CRD", ok=True, told=f"{GROUP}/{VERSION} is served; its schema may not be read by you")
     wrong = behind(facts.crd)
     if wrong:
-        return Finding("CRD", ok=False, told=f"{wrong}: bring CRD, operator and plugin to one release with {CHART}")
+        return Finding("CRD", ok=False, told=f"{wrong}: bring CRD, operator and plugin to one release with {UPGRADE}")
     return Finding("CRD", ok=True, told=f"{GROUP}/{VERSION} is served, with the schema of this plugin's release")
 
 
@@ -125,7 +127,7 @@ def _operator(facts: Facts, moment: str) -> Iterable[Finding]:
         if leader.ok:
             yield Finding("operator", ok=True, told="runs, but not from a Deployment of the chart")
         else:
-            yield Finding("operator", ok=False, told=f"there is none: {CHART}")
+            yield Finding("operator", ok=False, told=f"there is none: {INSTALL}")
     for deployment in found if isinstance(found, list) else ():
         meta, ready = deployment["metadata"], (deployment.get("status") or {}).get("readyReplicas") or 0
         where = f"Deployment {meta['namespace']}/{meta['name']}"
