@@ -54,8 +54,10 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_earlier_verdict_does_not_outlive_the_start_of_the_next_run(tmp_path: Path) -> None:
     artifacts.write_report(tmp_path, {"schema": SCHEMA})
+    for name in (artifacts.PAGE, "engine-on.log"):
+        (tmp_path / name).write_text("of an earlier run")
     artifacts.prepare(tmp_path).close()
-    assert not (tmp_path / "report.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [artifacts.SERVES]
 
 
 def test_a_termination_file_is_written_in_place(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def test_the_schema_lets_no_unknown_name_in():
             yield path, node
         for name, inner in node.get("properties", {}).items():
             yield from objects(inner, f"{path}.{name}")
+        if "items" in node:
+            yield from objects(node["items"], f"{path}[]")
 
     assert [path for path, node in objects(schema()) if node.get("additionalProperties") is not False] == []
 
