@@ -98,11 +98,6 @@ def test_the_commands_run_and_print_what_is_shown(run, monkeypatch, tmp_path, co
         assert [line.rstrip() for line in out.splitlines()] == output.splitlines()
 
 
-def test_the_unified_pool_comes_as_near_as_it_says():
-    worst = min(BEST["islands-unified"][name]["tok_s"] / BEST["islands"][name]["tok_s"] for name in CASES)
-    assert f"came within {100 * (1 - worst):.0f} % of the best one" in GUIDE
-
-
 def test_the_constants_that_it_names():
     assert f"of min(N, {SESSIONS} N*)" in GUIDE
     assert f"min({CLIP:,}, g)" in GUIDE
