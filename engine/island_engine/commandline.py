@@ -42,7 +42,11 @@ class Parser(argparse.ArgumentParser):
         if kind in {"unrecognized arguments", "the following arguments are required"}:
             asked = self.asked()
             how = f"use {asked.usage}" if asked.usage else f"{asked.prog} --help shows what it takes"
-            return self._slip() or f"{told}; {how}"
+            flag, meant = self._slip()
+            if kind == "unrecognized arguments":
+                return f"{flag} is not a flag: did you mean {meant}?" if meant else f"{told}; {how}"
+            # What looks like the missing flag may also be one that is passed on to another program.
+            return f"{told}; did you mean that by {flag}?" if meant and meant in told else f"{told}; {how}"
         if match := _CHOICE.fullmatch(told):
             name, word, listed = match.groups()
             choices = re.findall(r"[^\s,']+", listed)
@@ -50,14 +54,15 @@ class Parser(argparse.ArgumentParser):
             return f"{name}: invalid choice: '{word}': {f'did you mean {meant}?' if meant else f'use {_or(choices)}'}"
         return re.sub(r"invalid (\w+) value: (.+)", lambda m: f"{m[2]} is not {_NUMBERS.get(m[1], m[1])}", told)
 
-    def _slip(self) -> str | None:
-        """The first flag that nobody has and that looks like one that somebody has."""
+    def _slip(self) -> tuple[str, str | None]:
+        """The first flag that nobody has, and the one that it begins or resembles."""
         known = {*self.flags()}
         own = self.given[: self.given.index("--")] if "--" in self.given else self.given
         for flag in (word.partition("=")[0] for word in own if word.startswith("--")):
-            if flag not in known and (meant := _close(flag, known, 0.75)):
-                return f"{flag} is not a flag: did you mean {meant}?"
-        return None
+            begun = (name for name in sorted(known) if name.startswith(flag))
+            if flag not in known and (meant := _close(flag, known, 0.75) or next(begun, None)):
+                return flag, meant
+        return "", None
 
     def flags(self) -> Iterator[str]:
         """Its flags and those of its commands."""
