@@ -47,11 +47,16 @@ class Server:
         """The answer to `reader` with exactly `depth` tokens of `writer`'s input and output in the cache.
 
         SGLang publishes all but the last token of a finished request, so a generation that ends one token behind the
-        depth leaves just that. None when the depth lies within the prompt.
+        depth leaves just that; two behind it under EAGLE, whose keys are pairs of tokens. None when the depth lies
+        within the prompt.
         """
-        new = depth - len(writer.tokens) + 1
-        if new <= 0:
+        if (new := depth - len(writer.tokens) + 1) <= 0:
             return None
+        answer = await self._after(writer, reader, new, depth)
+        return answer if answer.cached_tokens == depth else await self._after(writer, reader, new + 1, depth)
+
+    async def _after(self, writer: Probe, reader: Probe, new: int, depth: int) -> Serve:
+        """The answer to `reader` when nothing but `writer`'s first `new` tokens came before it."""
         await self.engine.alive(self.engine.client.flush())
         prime = Probe(writer.cls, f"{writer.name}/to-{depth}", "cold", writer.tokens, new)
         await self._one(prime, writer.tokens, 1)
