@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION, guards, paced, refusals, startup
+from island_engine.commandline import Parser
 from island_engine.islands import mutation
 from island_engine.islands.frontier import decode_interval
 from island_engine.paced import profiles, server
@@ -227,6 +228,7 @@ def serve(options: argparse.Namespace, argv: Sequence[str]) -> int:
         from island_engine import drain
 
         drain.install()
+        check_known(argv)
         server_args = prepare_server_args(list(argv))
         server_args.custom_sigquit_handler = startup.scheduler_died
         gc.freeze()  # what is here stays; forked processes then share its pages
@@ -239,6 +241,15 @@ def serve(options: argparse.Namespace, argv: Sequence[str]) -> int:
         finally:
             kill_process_tree(os.getpid(), include_parent=False)
     return 0
+
+
+def check_known(argv: Sequence[str]) -> None:
+    """SGLang's own flags, read as it reads them; a slip is told in one sentence, not behind pages of its usage."""
+    from sglang.srt.server_args import ServerArgs
+
+    parser = Parser(prog="island-engine serve")
+    ServerArgs.add_cli_args(parser)
+    parser.parse_args(argv)
 
 
 def _terminated(*_: Any) -> None:

@@ -267,3 +267,27 @@ def test_every_flag_of_sglang_passes_unless_it_is_owned_here() -> None:
                 refused.add(flag)
     owned = {flag for flag in launch.OWNED if not flag.startswith(("--island", "--pace"))}
     assert refused == owned | {"--model", "--config", "--radix-cache-backend", "--disable-radix-cache"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--page-sise", "64"], "island-engine serve: --page-sise is not a flag: did you mean --page-size?"),
+        (["--max-runing-requests=8"], "--max-runing-requests is not a flag: did you mean --max-running-requests?"),
+        (["--tp-size", "two"], "--tp-size/--tensor-parallel-size: 'two' is not a whole number"),
+        (["--xyz"], "island-engine serve: unrecognized arguments: --xyz"),
+    ],
+)
+def test_a_slip_in_a_flag_of_sglang_is_one_sentence(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        launch.check_known(["--model-path", "m", *words])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert len(told.splitlines()) == 1
+
+
+def test_flags_of_sglang_may_be_abbreviated_as_sglang_allows() -> None:
+    launch.check_known(["--model-path", "m", "--max-run", "8"])
