@@ -75,7 +75,7 @@ def island_cache(context: Any, metrics: Any = None) -> Any:
 
 
 def lazy_cache(context: Any) -> Any:
-    """Build the pre-0.5.18 behaviour, for comparison only."""
+    """Build the retention of SGLang before 0.5.16, for comparison only."""
     from sglang.srt.mem_cache.registry import create_unified_radix_cache
 
     from island_engine import guards
