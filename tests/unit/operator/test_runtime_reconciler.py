@@ -1,5 +1,6 @@
 """One pass: only the writes that change something; a crash between any two of them; faults named in the status."""
 
+import contextlib
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -238,6 +239,25 @@ async def test_a_resource_that_is_being_deleted_gets_no_write(world):
     await world.see()
     await world.reconciler(KEY)
     assert world.written() == []
+
+
+async def test_every_write_is_made_in_its_turn_and_the_lease_is_asked_for_after_the_wait():
+    told = []
+
+    @contextlib.asynccontextmanager
+    async def turn():
+        told.append("turn")
+        yield
+        told.append("over")
+
+    world = World(turn=turn, leading=lambda: told.append("leads") or True)
+    world.cluster.fault = lambda verb, kind: verb in {"get", "list"} or told.append("write")
+    world.cluster.put(toy_core.resource(**{"radix-islands.dev/retry": "now"}))
+    world.cluster.put({"kind": "Job", "metadata": {**CHILD, "name": "x-gate"}})
+    await world.settle()
+    assert {verb for verb, _ in world.written()} == {"create", "patch", "delete"}
+    told = [one for one, before in zip(told, ["", *told], strict=False) if one != before]  # apply: create, then patch
+    assert told == ["turn", "leads", "write", "over"] * (len(told) // 4)
 
 
 async def test_without_the_lease_nothing_is_written():
