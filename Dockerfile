@@ -1,7 +1,7 @@
 # The project's images, from a clone, with nothing prepared:
 #   docker build --target operator   -t localhost/radix-islands/operator:dev .
 #   docker build --target engine-cpu -t localhost/radix-islands/engine-cpu:dev .
-#   docker build --target engine     -t localhost/radix-islands/engine:dev .      # for GPUs; about 15 GB
+#   docker build --target engine     -t localhost/radix-islands/engine:dev .      # for GPUs; 11 GB
 # A release says what it is made from: --build-arg REVISION=$(git rev-parse HEAD) --build-arg SOURCE=https://...
 # e2e/cluster builds them with buildah on a Debian base and from wheels that it made or fetched beforehand, through the
 # arguments BASE and PIP_*. BASE is any image with a Python 3.11 named python3 and its venv module.
@@ -92,17 +92,29 @@ ARG PIP_DISABLE_PIP_VERSION_CHECK=1
 ARG PIP_NO_CACHE_DIR=1
 ARG SOURCE_DATE_EPOCH=315532800
 ARG PYTHONHASHSEED=0
-RUN ldconfig -p | grep -q libnuma.so.1 \
- || { apt-get update -qq && apt-get install -y -qq --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*; }
+# SGLang compiles where it runs, for the GPU that it finds there: its kernels (with c++, ninja and the nvcc of the wheels), Triton's
+# launchers (with Python.h), the corpus of NGRAM (c++ and ninja).
+RUN wanted="g++ libnuma1 ninja-build" \
+ && { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || wanted="$wanted python3-dev"; } \
+ && apt-get update -qq && apt-get install -y -qq --no-install-recommends $wanted \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 RUN --mount=type=bind,source=locks,target=/src/locks --mount=type=bind,from=dependencies,source=/build,target=/build \
     cd /src && PYTHONDONTWRITEBYTECODE=1 python3 -m venv --without-pip /opt/venv \
  && for lock in ${ENGINE_LOCKS}; do \
       /build/bin/pip --python /opt/venv/bin/python install -q --no-compile --no-deps --require-hashes -r ${lock} || exit 1; \
     done \
  && { python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib || true; }  # templates are no Python
+# Who compiles kernels looks for a CUDA toolkit as NVIDIA installs it; the wheels have the same files under other names. The driver's
+# library comes in with the GPU. Without CUDA's wheels (ENGINE_LOCKS for CPUs) there is nothing to link.
+RUN cuda=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 \
+ && if test -d "$cuda"; then \
+      ln -s lib "$cuda/lib64" && ln -s libcudart.so.13 "$cuda/lib/libcudart.so" && mkdir -p "$cuda/lib/stubs" \
+      && ln -s /usr/lib/x86_64-linux-gnu/libcuda.so.1 "$cuda/lib/stubs/libcuda.so" && ln -s "$cuda" /usr/local/cuda; \
+    fi
 COPY --from=build /opt/radix-islands /opt/radix-islands
 ENV PATH=/opt/radix-islands/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    PYTHONPATH=/opt/radix-islands PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+    PYTHONPATH=/opt/radix-islands PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp \
+    CUDA_HOME=/usr/local/cuda NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
 ENTRYPOINT ["island-engine"]
 LABEL org.opencontainers.image.title="radix-islands engine" \

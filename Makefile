@@ -150,8 +150,8 @@ cluster-down: root ## Take it down; leaves nothing
 	@e2e/cluster/cluster down
 cluster-status: ## What runs, and where its KUBECONFIG is
 	@e2e/cluster/cluster status || [ $$? = 3 ]  # 3: there is none, and that was said
-images: root venv ## Build the images of the Dockerfile without Docker; CHECK=1: also the operator's twice, and compare
-	@e2e/cluster/cluster images $(if $(CHECK),--check)
+images: root venv ## Build the images of the Dockerfile without Docker; ENGINE=gpu or cpu: also SGLang whole; CHECK=1: compare two builds
+	@e2e/cluster/cluster images $(if $(CHECK),--check) $(if $(ENGINE),--engine $(ENGINE))
 
 .PHONY: format
 format: venv ## Format and fix what the linters can fix

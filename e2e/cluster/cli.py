@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from . import apt, binaries, guard, host, images, node, owner, render, store
+from . import apt, binaries, engine_image, guard, host, images, node, owner, render, store
 from .bring_up import KUBECONFIG, Wanted, claim, refusal, up
 from .cleanup import purge, tear_down
 from .errors import ClusterError
@@ -65,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     build = add("images", _images, "Build this project's images where missing; imports them where the cluster is up.")
     build.add_argument(
         "--check", action="store_true", help="also build twice from nothing and compare; the engine's stages"
+    )
+    build.add_argument(
+        "--engine", choices=engine_image.LOCKS, help="also SGLang whole, for GPUs or for CPUs; gigabytes, not imported"
     )
     build.add_argument("--sizes", action="store_true", help="also compress each, to say how large a pull would be")
     for name, run, text in (
@@ -136,6 +139,8 @@ def _images(args: argparse.Namespace) -> int:
         store.bring(wanted)
     if args.check:
         print(f"reproducible  operator {images.check()}")
+    if args.engine:
+        print(f"{(whole := engine_image.ensure(args.engine)).ref}  {whole.archive}")
     for image in wanted:
         size = ""
         if args.sizes:

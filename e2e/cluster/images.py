@@ -23,7 +23,7 @@ from .paths import CHECKOUT, cache, content_key, need_space
 from .progress import locked, say, step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 INTERNAL = "localhost/radix-islands"
 SUITE = "bookworm"
@@ -161,14 +161,14 @@ def write_archive(target: Path, ref: str, program: Path, entrypoint: list[str]) 
     fresh.rename(target)
 
 
-def _run(command: list[str], what: str, **kwargs: str | Path) -> None:
+def _run(command: list[str], what: str, **environment: str) -> None:
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-        cwd=kwargs.get("cwd"),
+        env={**os.environ, **environment},
     )
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
@@ -212,28 +212,37 @@ def base() -> str:
 
 
 def wheelhouse() -> Path:
-    """The wheels that the locks name, downloaded with this machine's own pip settings; verified by hash again where
-    they are installed.
-    """
+    """The operator's wheels, kept as long as its locks stay."""
     target = cache() / "wheels" / content_key(LOCKS)
     if not target.exists():
-        fresh = cache() / "wheels.new"
-        shutil.rmtree(fresh, ignore_errors=True)
         with step("downloading the operator's Python packages", "about 20 s, once per lock"):
-            pip = cache() / "tools" / "pip"
-            if not (pip / "bin" / "pip").exists():
-                _run([sys.executable, "-m", "venv", str(pip)], "python3 -m venv")
-            options = ["--only-binary=:all:", "--python-version", "3.11", "--no-deps", "--require-hashes"]
-            for lock in LOCKS:
-                command = [str(pip / "bin" / "pip"), "download", "-q", "--disable-pip-version-check", *options]
-                _run([*command, "-d", str(fresh), "-r", str(lock)], f"pip download -r {lock.name}")
-        shutil.rmtree(target.parent, ignore_errors=True)  # of the locks before
-        target.parent.mkdir()
-        fresh.rename(target)
+            download(LOCKS, target)
+        for old in target.parent.iterdir():
+            if old != target:
+                shutil.rmtree(old)
     return target
 
 
-def _forget_builds_before(repository: str, keep: str) -> None:
+def download(locks: Iterable[Path], target: Path) -> None:
+    """The wheels that the locks name, with this machine's own pip settings, where `target` is missing; their hashes are
+    verified, and again where they are installed.
+    """
+    if target.exists():
+        return
+    fresh = target.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)  # pip unpacks there too: /tmp may be small
+    pip = cache() / "tools" / "pip"
+    if not (pip / "bin" / "pip").exists():
+        _run([sys.executable, "-m", "venv", str(pip)], "python3 -m venv")
+    options = ["--only-binary=:all:", "--python-version", "3.11", "--no-deps", "--require-hashes"]
+    for lock in locks:
+        command = [str(pip / "bin" / "pip"), "download", "-q", "--disable-pip-version-check", *options]
+        _run([*command, "-d", str(fresh), "-r", str(lock)], f"pip download -r {lock.name}", TMPDIR=str(fresh))
+    fresh.rename(target)
+
+
+def forget_builds_before(repository: str, keep: str) -> None:
     """Drop the images of older contents from buildah's storage; layers that the kept one uses stay."""
     command = _buildah("images", "--format", "{{.Name}}:{{.Tag}}")
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
@@ -244,8 +253,10 @@ def _forget_builds_before(repository: str, keep: str) -> None:
 
 
 @contextlib.contextmanager
-def builder() -> Iterator[Callable[..., None]]:
-    """`build(target, ref, key, *options)` runs buildah on a copy of the sources, which may change meanwhile."""
+def builder(more: Iterable[Path] = ()) -> Iterator[Callable[..., None]]:
+    """`build(target, ref, key, *options)` runs buildah on a copy of the sources, and of `more` files of the checkout,
+    which may change meanwhile.
+    """
     apt.ensure(apt.IMAGES)
     need_space(images_directory(), 3, "building container images")
     for left in images_directory().glob("context.*"):  # of a build that was killed
@@ -254,15 +265,18 @@ def builder() -> Iterator[Callable[..., None]]:
     # oci: the docker format's configuration names the host and the container of the build, so no two are equal
     fixed += ["--isolation=chroot", "--pull-never", "--network=host", "--layers", "--format=oci", "--timestamp=0"]
     fixed += [f"--volume={wheelhouse()}:/wheels:ro"]
-    with tempfile.TemporaryDirectory(dir=images_directory(), prefix="context.") as context:
-        for path in source_files():
-            copy = Path(context) / path.relative_to(CHECKOUT)
+    with tempfile.TemporaryDirectory(dir=images_directory(), prefix="context.") as scratch:
+        context, temporary = (Path(scratch) / name for name in ("context", "tmp"))
+        temporary.mkdir()  # layers pass through here: /var/tmp may be small
+        for path in (*source_files(), *more):
+            copy = context / path.relative_to(CHECKOUT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
 
         def build(target: str, ref: str, key: str, *options: str) -> None:
             made = [f"--target={target}", f"--tag={ref}", f"--build-arg=REVISION={key}"]  # a working tree is no commit
-            _run(_buildah("bud", *fixed, *made, *options, context), f"building {ref}")
+            command = _buildah("bud", *fixed, *made, *options, str(context))
+            _run(command, f"building {ref}", TMPDIR=str(temporary))
 
         yield build
 
@@ -280,13 +294,18 @@ def _build_from_dockerfile(image: Image) -> None:
         stage = f"{INTERNAL}/build:{image.key}"
         build("build", stage, image.key)
         build(target, image.keyed, image.key)
-        fresh = image.archive.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
-        fresh.rename(image.archive)
-    _forget_builds_before(f"{INTERNAL}/build", stage)
-    _forget_builds_before(image.repository, image.keyed)
+        pack(image)
+    forget_builds_before(f"{INTERNAL}/build", stage)
+    forget_builds_before(image.repository, image.keyed)
     say(f"built {image.ref}: {image.archive.stat().st_size / 2**20:.0f} MiB unpacked")
+
+
+def pack(image: Image) -> None:
+    """Write the archive of an image in buildah's storage."""
+    fresh = image.archive.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    _run(_buildah("push", image.keyed, f"docker-archive:{fresh}:{image.keyed}"), f"packing {image.ref}")
+    fresh.rename(image.archive)
 
 
 def check() -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import images
+from cluster import engine_image, images
 from cluster.paths import CHECKOUT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = (CHECKOUT / "Dockerfile").read_text().replace("\\\n", " ")
 LINES = [line.strip() for line in TEXT.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -84,3 +88,29 @@ def test_what_is_installed_is_named_by_hash_and_its_byte_code_by_content() -> No
             assert "--require-hashes" in command or ("--no-deps" in command and "/dist/" in command), command
             assert "locks/build.txt" in command or "--no-compile" in command, command
     assert TEXT.count("--invalidation-mode unchecked-hash") == 3
+
+
+def test_the_engine_has_what_sglang_compiles_with_where_it_runs() -> None:
+    (packages,) = [line for line in stage("engine") if "apt-get install" in line]
+    assert {"g++", "ninja-build", "libnuma1", "python3-dev"} <= set(re.findall(r"[\w+-]+", packages))
+    assert any("/usr/local/cuda" in line for line in stage("engine") if line.startswith("RUN"))
+    assert any("CUDA_HOME=/usr/local/cuda" in line for line in stage("engine") if line.startswith("ENV"))
+
+
+def test_the_gpu_engines_compiler_is_of_the_cuda_whose_headers_torch_pins() -> None:
+    """CUDA's headers refuse another release's compiler, and nothing would compile where the engine runs."""
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (CHECKOUT / "locks" / "engine-gpu.txt").read_text(), re.MULTILINE))
+    toolkit = locked["cuda-toolkit"].split(".")[:2]
+    for part in ("cuda-runtime", "cuda-nvcc", "cuda-crt", "nvvm", "cuda-cccl"):
+        assert locked[f"nvidia-{part}"].split(".")[:2] == toolkit, part
+
+
+@pytest.mark.parametrize("kind", engine_image.LOCKS)
+def test_an_engines_key_covers_its_locks(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RADIX_ISLANDS_CACHE", str(tmp_path))
+    before = engine_image.engine(kind)
+    assert before.archive.name == f"engine-{before.key}.tar"
+    assert before.key != images.source_key()
+    assert {image.key for image in map(engine_image.engine, engine_image.LOCKS)} > {before.key}
+    for lock in engine_image.LOCKS[kind]:
+        assert (CHECKOUT / lock).exists()
