@@ -203,6 +203,10 @@ class Driver:
         )
         self.seen.replies["from tensors"] = [reply.success for reply in replies]
         self.part("first weights", [prompt(200, 60)])
+        self.engine.run([prompt(200, 60)], 1)
+        same = UpdateWeightFromDiskReqInput(model_path=str(self.model), load_format="auto", flush_cache=False)
+        self.seen.replies["no flush"] = [reply.success for reply in self.engine.control(same)]
+        self.part("not flushed", [prompt(200, 60)])
 
 
 def serve(model: Path, other: Path, *flags: str) -> Seen:
@@ -229,7 +233,7 @@ def test_every_token_is_the_same(arms: dict[str, Seen], name: str) -> None:
 def test_both_pools_are_whole_after_each(arms: dict[str, Seen]) -> None:
     for seen in arms.values():
         assert seen.lost == dict.fromkeys(seen.lost, (0, 0, 0))
-    assert len(arms["on"].lost) == 11
+    assert len(arms["on"].lost) == 12
 
 
 def test_islands_were_there(arms: dict[str, Seen]) -> None:
@@ -285,6 +289,13 @@ def test_other_weights_are_used_for_everything_that_follows(arms: dict[str, Seen
         assert seen.tokens("on other weights") != seen.tokens("flushed") == seen.tokens("first weights")
     assert on.tokens("on other weights") == off.tokens("on other weights")
     assert on.tokens("other weights") == off.tokens("other weights")  # the first weights' tokens, then the others'
+
+
+def test_an_update_that_does_not_flush_leaves_the_tree_with_islands_and_without(arms: dict[str, Seen]) -> None:
+    for seen in arms.values():
+        assert seen.replies["no flush"] == [True]
+        assert seen.answers["not flushed"][0].cached >= 200 - 2 * PAGE
+        assert seen.tokens("not flushed") == seen.tokens("first weights")  # the weights are the same here
 
 
 def test_nothing_is_cached_after_a_release_of_memory(arms: dict[str, Seen]) -> None:
