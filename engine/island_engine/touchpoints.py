@@ -212,6 +212,13 @@ USED = (
         "what tree_links stands for",
     ),
     Touch("_derive_tree_links", "speculative/ngram_worker.py", 48, "SGLang's own form of that for CPUs, of the links"),
+    Touch(
+        "prepare_for_draft",
+        "speculative/eagle_worker_common.py",
+        241,
+        "where the branches of a draft lie in the page table",
+    ),
+    Touch("organize_draft_results", "speculative/eagle_utils.py", 100, "the candidates that build_tree reads"),
     Touch("CustomSpecAlgo", "speculative/spec_registry.py", 26, "block speculation by the plugin API"),
     Touch("BaseSpecWorker", "speculative/base_spec_worker.py", 152, "its worker"),
     Touch("Scheduler.event_loop_overlap", "managers/scheduler.py", 2060, "the loop that runs in virtual time"),
