@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.metadata
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION
 from island_engine.commandline import Parser
+
+if TYPE_CHECKING:
+    import argparse
 
 # Only the module of the command that is asked for is imported: `plan` answers in a fifth of the time of all of them.
 MODULES = {
