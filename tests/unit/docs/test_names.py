@@ -20,6 +20,7 @@ EVERYTHING = "\n".join(PAGES.values())
 BENCH = ROOT / "docs/bench"
 BEST = json.loads((BENCH / "best.json").read_text())["arms"]
 HOLD = json.loads((BENCH / "hold.json").read_text())
+OPERATOR = json.loads((BENCH / "operator.json").read_text())
 STATUS = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
 
 
@@ -88,6 +89,19 @@ def test_unified_is_as_near_to_the_best_ratio_as_is_said():
     every = [gains(kind, "islands-unified", "tok_s", "islands") for kind in ("agents", "prompts")]
     worst = -min(map(min, every))
     assert re.findall(r"within ([\d.]+) % of the best", EVERYTHING) == [f"{worst + 0.05:.1f}"] * 2
+
+
+def table_row(row):
+    """A row of what make bench-operator measured."""
+    at_most = "" if row["limit"] is None else f"{row['limit']:g} {row['unit']}".strip()
+    measured = f"{row['value']:,.4g} {row['unit']}" if row["value"] < 10_000 else f"{row['value']:,.0f} {row['unit']}"
+    return f"| {row['what'].strip()} | {at_most} | {measured.strip()} | {row['verdict']} |"
+
+
+def test_the_operator_s_table_is_what_was_measured():
+    assert OPERATOR["resources"] == 1000
+    assert len(OPERATOR["rows"]) > 25
+    assert "\n".join(map(table_row, OPERATOR["rows"])) in PAGES["benchmarks.md"]
 
 
 def test_what_concepts_says_a_request_holds_was_measured():
