@@ -119,8 +119,8 @@ class IslandRadixCache(UnifiedRadixCache):
 
     def _tombstoned(self, req: Any, new: Stashed) -> int:
         """Tokens of a stash without SWA KV."""
-        if new.alone:  # all that the request owned before its frontier is freed
-            return max(0, min(int(req.kv.get_evicted_seqlen(SWA)), new.end) - new.start)
+        if new.alone:
+            return new.dead
         ranges = self.tree_core.swa_tombstone_ranges(self.key(req, new.end), new.start, new.end)
         return int(sum(last - first for first, last in ranges))  # others may live in between
 
@@ -197,7 +197,7 @@ class IslandRadixCache(UnifiedRadixCache):
         """SGLang is giving the request's row back: finished, aborted or retracted."""
         super().on_release(req, checkpointed=checkpointed)
         if self.holds.published.pop(id(req), None) and not self.holds.published:
-            self.observe()  # no step may follow that would
+            self.observe(idle=True)  # no step may follow that would
 
     def _running(self, req: Any) -> Running:
         """The entry of a request, made at its first stash."""
@@ -235,11 +235,11 @@ class IslandRadixCache(UnifiedRadixCache):
             and other.full_untruncated_fill_ids[:length] == ids[:length]
         ]
 
-    def observe(self) -> None:
-        """Set the gauges from the trees and pools as they are."""
+    def observe(self, *, idle: bool = False) -> None:
+        """Set the gauges from the trees and pools as they are. `idle`: nobody is kept waiting for the device."""
         holds = [self.held(req) for req in self.holds.live() if id(req) in self.holds.published]
         self.metrics.held(holds, live=self.swa_evictable_size() + self.swa_protected_size())
-        for _ in range(self.watch.news()):
+        for _ in range(self.watch.news(wait=idle)):
             self.metrics.violation()
 
     def held(self, req: Any) -> int:

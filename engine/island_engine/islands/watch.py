@@ -44,8 +44,11 @@ class Watch:
             self._sum()
         return int(self._arrived)
 
-    def news(self) -> int:
-        """Those since it was asked last."""
+    def news(self, *, wait: bool = False) -> int:
+        """Those since it was asked last. `wait`: for what is on its way, so that nothing stays untold."""
         seen = self.found
+        if wait and not self._there:
+            self._arrived.copy_(self._holes)
+            seen = int(self._arrived)
         news, self._told = seen - self._told, seen
         return news

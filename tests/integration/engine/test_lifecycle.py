@@ -282,6 +282,53 @@ def test_holes_are_counted_while_nobody_asks() -> None:
     assert (rig.cache.watch.news(), rig.cache.watch.news()) == (3 * TOGETHER, 0)
 
 
+class Late:
+    """Host memory that a device writes into when it comes to it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def copy_(self, source: Any, non_blocking: bool = False) -> None:
+        self.value = self.value if non_blocking else int(source)
+
+    def __int__(self) -> int:
+        return self.value
+
+
+def test_holes_of_a_device_that_lags_are_told_before_the_engine_idles() -> None:
+    rig = Rig(IslandRadixCache)
+    rig.cache.watch._there, rig.cache.watch._arrived = False, Late()
+    req = rig.add(prompt(300), 2 * INTERVAL)
+    until(rig, lambda: len(req.output_ids) > 3)
+    rig.cache.watch.look(req, 0, PAGE)  # a tombstone
+    rig.cache.observe()
+    assert rig.tally.violations == 0
+    rig.run()
+    assert rig.tally.violations == 1
+
+
+def test_what_the_tree_has_already_is_not_given_back_by_a_stash() -> None:
+    rig = Rig(IslandRadixCache)
+    req = rig.add(prompt(300), 2 * INTERVAL)
+    until(rig, lambda: len(req.output_ids) > 3)
+    rig.settle()
+    published = req.kv.cache_protected_len
+    with pytest.raises(AssertionError, match=f"the tree has {published} of it"):
+        rig.cache.checkpoint_into_tree(req, up_to=published - 1)
+    assert req.kv.cache_protected_len == published
+    rig.run()
+
+
+def test_a_stash_names_the_session_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(IslandRadixCache)
+    insert, named = rig.cache.insert, []
+    monkeypatch.setattr(rig.cache, "insert", lambda given: (named.append(given.session_id), insert(given))[1])
+    rig.add(prompt(300), 2 * INTERVAL).session_id = "chat"
+    rig.run()
+    assert len(named) >= 2
+    assert set(named) == {"chat"}
+
+
 def test_the_lag_is_what_sglang_allocates_ahead() -> None:
     for overlap, draft, expected in ((False, 0, (0, 1)), (True, 0, (1, 1)), (True, 4, (8, 4))):
         rig = Rig(IslandRadixCache, overlap=overlap, draft=draft)

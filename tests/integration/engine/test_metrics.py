@@ -96,10 +96,12 @@ class ByHand:
         return sorted(found)
 
 
-@pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
-def test_what_is_reported_is_what_is_there(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("overlap", "window"), [(False, 64), (True, 64), (True, 66)], ids=["sync", "overlap", "no whole pages in a window"]
+)
+def test_what_is_reported_is_what_is_there(overlap: bool, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(3)  # noqa: S311 - a test's data
-    rig = Rig(IslandRadixCache, Sizes(full=4096, swa=1600, rows=12), overlap=overlap)
+    rig = Rig(IslandRadixCache, Sizes(full=4096, swa=1600, rows=12, window=window), overlap=overlap)
     rig.cache.interval = 96
     hand, tally = ByHand(rig, monkeypatch), rig.tally
     documents = [prompt(500, seed) for seed in range(3)]
@@ -130,4 +132,21 @@ def test_what_is_reported_is_what_is_there(overlap: bool, monkeypatch: pytest.Mo
     assert min(tally.hits.values()) > 0
     assert min(tally.tombstoned, tally.swa_freed, tally.crossed) > 0
     assert tally.holds == []
+    clean(rig)
+
+
+def test_at_a_branch_point_that_others_have_left_the_window_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(IslandRadixCache, Sizes(full=4096, swa=1600, rows=12, window=66))
+    hand, publish = ByHand(rig, monkeypatch), rig.cache._publish
+
+    def at_a_branch(req: Any, end: int) -> None:
+        if not req.kv.cache_protected_len:
+            req.swa_branching_seqlen = 12 * rig.sizes.page  # as the match found it; then the path was evicted
+        publish(req, end)
+
+    monkeypatch.setattr(rig.cache, "_publish", at_a_branch)
+    rig.add(prompt(rig.sizes.chunk), 4)
+    rig.run()
+    assert rig.tally.islands["prefill"] == hand.islands["prefill"] >= 2
+    assert rig.tally.tombstoned == hand.tombstoned > 0
     clean(rig)
