@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds",
         type=geometry.positive,
-        default=40,
+        default=200,
         metavar="N",
-        help="pairs of prompts committed and evicted (default 40)",
+        help="pairs of prompts committed and evicted (default 200)",
     )
 
 
