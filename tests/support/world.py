@@ -395,6 +395,13 @@ class World:
 
     # --- both -------------------------------------------------------------------------------------------------------
 
+    def go(self, turns):
+        """Operator and controllers by turns, a second each."""
+        for _ in range(turns):
+            self.operate()
+            self.tick()
+        return self
+
     def settle(self, limit=400):
         """Operator and controllers by turns until neither changes anything, time-driven steps included."""
         quiet = 0
@@ -450,3 +457,15 @@ def ended(pod):
 
 def owner(pod):
     return pod["metadata"]["ownerReferences"][0]["uid"]
+
+
+def paused_canary():
+    """Stock serves, islands are a canary that is paused, and one image was refused before."""
+    world = World(rollout__steps=[{"weight": 33, "pause": "1h"}]).settle()
+    world.edit(engine__image="wrong:1", islands__enabled=True)
+    world.settle()
+    world.edit(engine__image="good:1")
+    world.until("Canary").go(6)
+    world.annotate("radix-islands.dev/pause", "1")
+    world.operate()
+    return world

@@ -18,6 +18,7 @@ from kubernetes.aio import client, config
 from island_operator.cluster.kinds import CHILDREN, FIELD_MANAGER, INSTANCE, KINDS, PARENT
 from island_operator.cluster.merge import difference
 from island_operator.cluster.protocol import LOG_BYTES, ApiError, Credentials, Listing, Unreachable
+from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,12 +201,7 @@ class KubernetesCluster:
     ) -> Object:
         path = KINDS[kind].path(namespace, name, subresource)
         what = f"{kind}/{subresource}" if subresource else kind
-        raw = await self.request(verb, path, what, body=body, query=query, content=content)
-        try:
-            answer: Object = json.loads(raw)
-        except ValueError:  # a login page, or a load balancer that says 200 to everything
-            raise Unreachable(f"what answers there is no API server: {_sentence(raw)[:80]}") from None
-        return answer
+        return parsed(await self.request(verb, path, what, body=body, query=query, content=content))
 
     async def request(
         self,
@@ -261,9 +257,19 @@ def _must_exist(paths: str) -> None:
         raise FileNotFoundError("no such file")
 
 
+def parsed(raw: bytes) -> Object:
+    """The object that was answered. Unreachable: a login page, or a load balancer that says 200 to everything."""
+    answer = None
+    with suppress(ValueError, RecursionError):
+        answer = json.loads(raw)
+    if not isinstance(answer, dict):
+        raise Unreachable(f"what answers there is no API server: {escaped(_sentence(raw), 80)}")
+    return answer
+
+
 def _sentence(raw: bytes) -> str:
     """The message of a Kubernetes Status, or whatever a proxy said instead; never longer than LONGEST_REFUSAL."""
     text = raw.decode(errors="replace")
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["message"])
     return " ".join(text.split())[:LONGEST_REFUSAL]

@@ -227,9 +227,7 @@ def test_row_13_a_fault_of_islands_that_serve_leads_to_their_stock_half_at_any_t
 def test_a_fault_of_what_serves_ends_the_rollout_that_is_under_way_too(islands):
     islands.edit(engine__image="good:3", rollout__steps=[{"weight": 33, "pause": "1h"}])
     islands.until("Canary")
-    for _ in range(4):
-        islands.operate()
-        islands.tick()
+    islands.go(4)
     tell(islands, reading(violations=1))  # the engines of good:2
     islands.settle()
     assert {told(p) for p in islands.pods()} == {STOCK}
@@ -261,9 +259,7 @@ def test_who_is_read_and_how_often(islands):
     assert islands.operate().watch == ()  # nothing but islands is watched at rest
     islands.edit(engine__image="good:3", rollout__steps=[{"weight": 33, "pause": "1h"}])
     islands.until("Canary")
-    for _ in range(4):
-        islands.operate()
-        islands.tick()
+    islands.go(4)
     watched = islands.operate().watch
     assert len(watched) == len(islands.pods()) == 3
     assert all(t.often for t in watched)

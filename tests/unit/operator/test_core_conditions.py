@@ -261,9 +261,7 @@ def test_row_1_a_blocked_rollout_names_the_numbers_and_the_field_to_change(mode,
     while len(world.holding()) > gpus:  # another tenant took them, with the pods that were there
         world.store.pop(("Pod", world.holding()[0]["metadata"]["name"]))
     world.edit(islands__enabled=True)
-    for _ in range(12):
-        world.operate()
-        world.tick()
+    world.go(12)
     blocked = world.condition("Progressing")
     assert blocked["reason"] == "InsufficientGPU"
     assert (

@@ -52,9 +52,7 @@ def test_stable_comes_back_when_the_change_is_taken_back_half_way():
     world = one_gpu()
     world.edit(islands__enabled=True, engine__image="hangs:1")
     world.until("Gating")
-    for _ in range(6):
-        world.operate()
-        world.tick()
+    world.go(6)
     assert world.pods() == []
     world.edit(islands__enabled=False, engine__image="good:1")
     world.settle()
@@ -75,9 +73,7 @@ def test_while_nothing_serves_the_status_says_so():
     world = one_gpu()
     world.edit(islands__enabled=True)
     world.until("Gating")
-    for _ in range(3):
-        world.operate()
-        world.tick()
+    world.go(3)
     available = world.condition("Available")
     assert (available["status"], available["reason"]) == ("False", "Downtime")
     assert "spec.rollout.mode" in available["message"]

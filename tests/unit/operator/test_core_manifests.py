@@ -176,9 +176,7 @@ def test_services_and_budget():
     old = world.status["revisions"]["active"]
     world.edit(engine__image="good:2")
     world.until("Canary")
-    for _ in range(3):
-        world.operate()
-        world.tick()
+    world.go(3)
     services = {s["metadata"]["name"]: s["spec"] for s in world.of("Service")}
     every = {"radix-islands.dev/instance": "x", "radix-islands.dev/role": "engine"}
     new = world.status["revisions"]["canary"]

@@ -65,9 +65,7 @@ def rolling(**changes):
     assert world.operate().ask == (), "nothing rolls: nothing is asked"
     world.edit(engine__image="good:2")
     world.until("Canary")
-    for _ in range(15):
-        world.operate()
-        world.tick()
+    world.go(15)
     (question,) = world.operate().ask
     return world, question
 

@@ -67,9 +67,7 @@ def test_a_scheduled_gate_is_kept_too():
     world.edit(gate__schedule="1h")
     world.tick(3600)
     world.until("Stable")
-    for _ in range(12):
-        world.operate()
-        world.tick()
+    world.go(12)
     assert {r.name for r in world.operate().records} >= {first, world.status["regate"]["job"]}
 
 

@@ -181,9 +181,7 @@ def test_row_7_a_gate_that_finds_no_gpu_says_so_and_meets_its_deadline(islands):
     islands.gpus = 2
     islands.edit(engine__image="good:2")
     islands.until("Gating")
-    for _ in range(4):
-        islands.operate()
-        islands.tick()
+    islands.go(4)
     islands.operate()
     assert islands.condition("Progressing")["reason"] == "InsufficientGPU"
     assert "Insufficient nvidia.com/gpu" in islands.condition("Progressing")["message"]
@@ -247,9 +245,7 @@ def test_row_11_what_is_no_revision_runs_no_gate(islands, change):
 def test_a_gate_in_vain_gives_its_gpu_back(islands):
     islands.edit(engine__image="hangs:1")
     islands.until("Gating")
-    for _ in range(3):
-        islands.operate()
-        islands.tick()
+    islands.go(3)
     assert len(islands.holding()) == 3
     islands.edit(engine__image="good:1")
     islands.settle()
@@ -354,9 +350,7 @@ def test_a_canary_of_islands_that_never_served_is_just_given_up(stock):
     stock.edit(islands__enabled=True, gate__enabled=False)
     stock.gpus = 2
     stock.until("Canary")
-    for _ in range(3):
-        stock.operate()
-        stock.tick()
+    stock.go(3)
     fewest = []
     stock.check = lambda world: fewest.append(world.ready())
     stock.edit(islands__enabled=False, engine__image="good:2")
@@ -506,9 +500,7 @@ def test_row_15_back_to_the_living_pods():
     before = pods(world)
     world.edit(engine__image="good:2")
     world.until("Canary")
-    for _ in range(4):
-        world.operate()
-        world.tick()
+    world.go(4)
     assert len(world.pods()) == 4
     world.edit(engine__image="good:1")
     world.settle()
@@ -524,9 +516,7 @@ def test_row_15_back_to_the_living_pods():
 def test_an_edit_half_way_is_a_run_of_its_own(stock):
     stock.edit(engine__image="good:2", rollout__steps=[{"weight": 33, "pause": "1h"}])
     stock.until("Canary")
-    for _ in range(4):
-        stock.operate()
-        stock.tick()
+    stock.go(4)
     stock.edit(engine__image="good:3")
     stock.settle()
     assert {p["spec"]["containers"][0]["image"] for p in stock.pods()} == {"good:3"}

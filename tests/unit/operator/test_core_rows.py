@@ -69,9 +69,7 @@ def test_row_27_a_status_and_a_spec_of_the_release_before_are_understood():
     world = World(islands__enabled=True).settle()
     world.edit(engine__image="good:2")
     world.until("Canary")
-    for _ in range(3):
-        world.operate()
-        world.tick()
+    world.go(3)
     for new in ("verbs", "unreadable"):
         world.status.pop(new, None)
     world.status["run"].pop("checks")

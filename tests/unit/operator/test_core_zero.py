@@ -25,6 +25,12 @@ def says(world, kind="Ready"):
     return found["status"], found["reason"]
 
 
+def in_canary(world):
+    """A new image, and time for its canary to be Ready and held."""
+    world.edit(engine__image="good:2")
+    world.until("Canary").go(6)
+
+
 @pytest.fixture
 def idle():
     """It has served, and is scaled to zero."""
@@ -70,11 +76,7 @@ def test_what_served_comes_up_first_and_a_bad_canary_is_rejected_after_all(idle)
 def test_scaled_to_zero_in_a_canary_promotes_nothing_and_it_goes_on_afterwards():
     world = World(rollout__steps=[{"weight": 33, "pause": "30s"}, {"weight": 66, "pause": "30s"}]).settle()
     before = world.status["revisions"]["active"]
-    world.edit(engine__image="good:2")
-    world.until("Canary")
-    for _ in range(6):
-        world.operate()
-        world.tick()
+    in_canary(world)
     world.edit(replicas=0)
     world.settle()
     world.tick(HOURS)
@@ -164,27 +166,17 @@ def test_a_query_about_no_pods_neither_fails_nor_passes(answer):
 
 def test_a_canary_that_is_scaled_up_after_a_long_hold_has_a_deadline_of_its_own():
     world = World(gpus=9, rollout__steps=[{"weight": 33, "pause": "9h"}]).settle()
-    world.edit(engine__image="good:2")
-    world.until("Canary")
-    for _ in range(6):
-        world.operate()
-        world.tick()
+    in_canary(world)
     world.tick(3600)
     world.edit(replicas=6)
-    for _ in range(12):
-        world.operate()
-        world.tick()
+    world.go(12)
     assert "rejected" not in world.status["revisions"]
     assert world.ready(world.status["run"]["revision"]) == 2
 
 
 def test_a_canary_that_loses_a_pod_after_a_long_hold_has_no_other_deadline():
     world = World(rollout__steps=[{"weight": 33, "pause": "9h"}]).settle()
-    world.edit(engine__image="good:2")
-    world.until("Canary")
-    for _ in range(6):
-        world.operate()
-        world.tick()
+    in_canary(world)
     world.tick(3600)
     (pod,) = world.pods(revision=world.status["run"]["revision"])
     pod["status"]["conditions"] = []

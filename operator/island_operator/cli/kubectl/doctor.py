@@ -13,11 +13,11 @@ from island_operator.cli.kubectl import tree
 from island_operator.cli.kubectl.diagnosis import LEASE, RIGHTS, Facts, Finding, Right, judge
 from island_operator.cli.kubectl.status import PATIENCE, now
 from island_operator.cli.kubectl.text import columns, show, show_json
+from island_operator.cluster.client import parsed
 from island_operator.cluster.kinds import GROUP, KINDS, PARENT
 from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core.gate import CONTAINER
 from island_operator.core.observe import is_ready
-from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -85,14 +85,7 @@ async def _or_error(asked: Any) -> Any:
 
 
 async def _get(access: Access, path: str, query: dict[str, str] | None = None) -> Object:
-    raw = await access.cluster.request("get", path, path, query=query)
-    try:
-        said = json.loads(raw)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise Unreachable(f"what answers there is no API server: {escaped(raw[:80].decode(errors='replace'))}")
-    return said
+    return parsed(await access.cluster.request("get", path, path, query=query))
 
 
 async def _items(access: Access, path: str, query: dict[str, str]) -> list[Object]:
@@ -149,6 +142,6 @@ async def _rights(access: Access) -> dict[Right, bool]:
             "spec": {"resourceAttributes": {**attributes, **({"namespace": space} if space else {})}},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = json.loads(await access.cluster.request("create", path, "SelfSubjectAccessReview", body=body))
+        answer = parsed(await access.cluster.request("create", path, "SelfSubjectAccessReview", body=body))
         found[right] = bool((answer.get("status") or {}).get("allowed"))
     return found

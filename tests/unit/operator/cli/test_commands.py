@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 from rich.text import Text
-from support.world import DIVERGENCE, World
+from support.world import DIVERGENCE, World, paused_canary
 
 from island_engine.gate.report import SCHEMA, Summary, Verdict
 from island_operator.cli.kubectl import app, diff, gate, history, status, text, tree, verbs, view
@@ -31,17 +31,7 @@ def plains(lines):
 @pytest.fixture(scope="module")
 def canary():
     """Stock serves, islands are a canary, and one image was refused before."""
-    world = World(rollout__steps=[{"weight": 33, "pause": "1h"}]).settle()
-    world.edit(engine__image="wrong:1", islands__enabled=True)
-    world.settle()
-    world.edit(engine__image="good:1")
-    world.until("Canary")
-    for _ in range(6):
-        world.operate()
-        world.tick()
-    world.annotate("radix-islands.dev/pause", "1")
-    world.operate()
-    return world
+    return paused_canary()
 
 
 def hashes(world):

@@ -9,7 +9,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.world import World
+from support.world import World, paused_canary
 
 from island_operator.api.status import Status
 from island_operator.cli.kubectl import app, gate, view
@@ -70,21 +70,11 @@ def said(words, parent, others=()):
 
 
 def worlds():
-    canary = World(rollout__steps=[{"weight": 33, "pause": "1h"}]).settle()
-    canary.edit(engine__image="wrong:1", islands__enabled=True)
-    canary.settle()
-    canary.edit(engine__image="good:1")
-    canary.until("Canary")
-    for _ in range(6):
-        canary.operate()
-        canary.tick()
-    canary.annotate("radix-islands.dev/pause", "1")
-    canary.operate()
     gating = World().settle()
     gating.edit(engine__image="hangs:1", islands__enabled=True)
     gating.until("Gating")
     gating.operate()
-    return [canary, gating, World()]
+    return [paused_canary(), gating, World()]
 
 
 WORLDS = worlds()

@@ -20,9 +20,7 @@ PROGRESS = "gate    61 s  on: hit 3/12 (about 40 s left)"
 
 
 def turn(world, times=6):
-    for _ in range(times):
-        world.operate()
-        world.tick()
+    world.go(times)
 
 
 def stable(gpus=3, **changes):
