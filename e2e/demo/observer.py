@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from demo.kube import Follower, Kube, Object, documents
+from demo.kube import Follower, Kube, KubectlError, Object, documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,7 @@ class Seen:
     uid: str
     ready: list[tuple[float, bool]] = field(default_factory=list)  # readiness flips
     gone: float | None = None
+    restarts: list[str] = field(default_factory=list)  # how each container ended that the kubelet started again
 
 
 def pair_of(pod: Object) -> Pair | None:
@@ -56,11 +57,26 @@ def epoch(stamp: str) -> float:
     return dt.datetime.fromisoformat(stamp).timestamp()
 
 
+def last_words(kube: Kube, pod: Object, status: Object) -> str:
+    """How a container ended before its last restart, and what it logged then, but for answers and batches."""
+    ended = status.get("lastState", {}).get("terminated", {})
+    told = f"{ended.get('reason', 'ended')}, exit code {ended.get('exitCode', 'unknown')}"
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    where = ("--namespace", namespace, name, "--container", status["name"])
+    try:
+        log = kube.run("logs", *where, "--previous", "--tail=2000")
+    except KubectlError as error:  # the pod may be gone by now
+        return f"{told}; {error}"
+    lines = [line for line in log.splitlines() if "HTTP/1.1" not in line and " batch, #" not in line]
+    return "\n".join([told, *lines[-80:]])
+
+
 class Observer:
     """Follows the pods of one InferenceService, or without a name of all in all namespaces, until `stop`."""
 
     def __init__(self, kube: Kube, name: str | None = None) -> None:
         self.pods: dict[str, Seen] = {}
+        self._kube = kube
         watch = ("--watch", "--output-watch-events", "-o", "json")
         whose = ("-l", f"{INSTANCE}={name}") if name else ("-l", INSTANCE, "--all-namespaces")
         self._follower = Follower(kube, "get", "pods", *whose, *watch, read=self._read)
@@ -99,6 +115,9 @@ class Observer:
         ready = is_ready(pod) and kind != "DELETED"
         if ready != (seen.ready[-1][1] if seen.ready else False):
             seen.ready.append((now, ready))
+        for container in pod.get("status", {}).get("containerStatuses", ()):
+            if container["restartCount"] > len(seen.restarts):
+                seen.restarts.append(last_words(self._kube, pod, container))
         finished = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
         if (kind == "DELETED" or finished) and seen.gone is None:
             seen.gone = now

@@ -29,6 +29,8 @@ def test_islands_answer_sooner(scale: Scale) -> None:
 
 def test_no_request_failed_through_any_rollout(scale: Scale) -> None:
     assert len(scale.outcome.requests) > 500
+    ended = [f"{pod.name}: {how}" for pod in scale.outcome.pods for how in pod.restarts]
+    assert not ended, "\n".join(ended)  # before what it cost: it tells why
     assert scale.outcome.failed == []
 
 
