@@ -15,6 +15,7 @@ from island_operator.cluster.client import KubernetesCluster
 from island_operator.cluster.kinds import PARENT, WATCHED
 from island_operator.cluster.protocol import ApiError, Unreachable
 from island_operator.core.drift import cleaned, covers
+from island_operator.core.news import can_wait
 from island_operator.core.plan import reconcile
 from island_operator.runtime.events import Events
 from island_operator.runtime.feed import Feed
@@ -38,7 +39,7 @@ class Life:
 
     def __init__(self, cluster, namespace):
         self.cache, events = Cache(), Events(cluster, "arena")
-        reconciler = Reconciler(cluster, self.cache, events, Core(reconcile, covers, cleaned))
+        reconciler = Reconciler(cluster, self.cache, events, Core(reconcile, covers, cleaned, can_wait))
         self._queue = Queue(reconciler, Unobserved(), workers=1, base=0.1, cap=1.0)
         self.feed, self._events = Feed(cluster, self.cache, self._queue, namespace), events
 

@@ -46,6 +46,12 @@ def cleaned(live, want):
     return {**live, "spec": {k: v for k, v in spec.items() if k != "coupled"}} if "coupled" in spec else None
 
 
+def can_wait(old, new):
+    return {**old, "note": ""} == {**new, "note": ""}
+
+
 def core(reconcile=reconcile):
-    """A child with a field `coupled` is never covered, and applying cannot remove that field."""
-    return Core(reconcile, lambda live, want: covers(live, want) and cleaned(live, want) is None, cleaned)
+    """A child with a field `coupled` is never covered, and applying cannot remove that field; a `note` can wait."""
+    return Core(
+        reconcile, lambda live, want: covers(live, want) and cleaned(live, want) is None, cleaned, can_wait=can_wait
+    )

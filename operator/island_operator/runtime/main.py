@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from island_operator.cluster.cache import Cache
 from island_operator.cluster.client import KubernetesCluster
 from island_operator.core.drift import cleaned, covers
+from island_operator.core.news import can_wait
 from island_operator.core.plan import reconcile
 from island_operator.runtime import health, triggers
 from island_operator.runtime.events import Events
@@ -70,7 +71,7 @@ class Operator:
             cluster,
             self._cache,
             self._events,
-            Core(reconcile, covers, cleaned),
+            Core(reconcile, covers, cleaned, can_wait),
             besides=(self._scraper, self._recorder),
             turn=turns.write,
             leading=self.lease.held,

@@ -155,6 +155,8 @@ class Queue:
     async def _pass(self, key: Key) -> None:
         started = self._running[key] = _now()
         self._observer.waited(started - self._dirty.pop(key))
+        if (timer := self._timers.pop(key, None)) is not None:  # this pass is what it was for
+            timer.cancel()
         result, hurry = "error", self._hurry if key in self._urgent else contextlib.nullcontext
         self._urgent.discard(key)
         try:

@@ -1,11 +1,13 @@
 """One pass over one InferenceService: snapshot -> plan -> only the writes that change something.
 
 Order: what is desired, deletions, status, annotations of verbs carried out. A crash between any two of them is repaired
-by the next pass, because each is computed from what is there and not from what was done.
+by the next pass, because each is computed from what is there and not from what was done. A status that only words
+anew what it said waits a moment for the next change, which mostly comes: that is a third of a rollout's status writes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -32,14 +34,18 @@ log = logging.getLogger("island_operator.reconciler")
 
 Slot = tuple[str, str]  # kind and name of a child
 
+STATUS: Slot = (PARENT, "status")
+HOLD = 1.0  # seconds that a status which can wait is out of date at most
+
 
 @dataclass(frozen=True)
 class Core:
-    """The pure decisions that a pass asks for; see core.plan and core.drift."""
+    """The pure decisions that a pass asks for; see core.plan, core.drift and core.news."""
 
     reconcile: Callable[[Snapshot, str], Plan]
     covers: Callable[[Object, Object], bool]  # (live, want): applying would change nothing
     cleaned: Callable[[Object, Object], Object | None]  # (live, want): what to PUT where applying cannot remove
+    can_wait: Callable[[Object, Object], bool]  # (old, new): statuses that differ in nothing that anybody acts on
 
 
 class Beside(Protocol):
@@ -84,11 +90,13 @@ class Reconciler:
         # the same, or a field that the schema prunes
         self._settled: dict[Key, dict[Slot, tuple[str, str]]] = {}
         self._refused: dict[Key, dict[Slot, Refusal]] = {}
+        self._held: dict[Key, float] = {}  # when the status that waits to be written first differed
 
     def forget(self, key: Key) -> None:
         """The InferenceService is gone."""
         self._settled.pop(key, None)
         self._refused.pop(key, None)
+        self._held.pop(key, None)
         for beside in self._besides:
             beside.forget(key)
 
@@ -136,7 +144,10 @@ class Reconciler:
                 refused[slot] = Refusal(error.status, str(error))
         if writes:  # a pass that only decides learns nothing of them
             self._refused[key] = refused
-        if await self._status(key, snapshot.parent, _without_nulls(plan.status)):
+        status, again = _without_nulls(plan.status), plan.requeue_after
+        if hold := self._hold(key, snapshot.parent, status):
+            again = hold if again is None else min(again, hold)
+        elif await self._status(key, snapshot.parent, status):
             wrote = True
             for event in plan.events:
                 self._events.emit(snapshot.parent, event)
@@ -145,7 +156,7 @@ class Reconciler:
             await self._refresh(key, snapshot.parent)  # gone meanwhile, or it lacks a kind that the cluster has not
             if self._cache.parent(key) is None:
                 return Done(wrote=True)
-        return Done(plan.requeue_after, wrote, "; ".join(refusal.message for refusal in refused.values()))
+        return Done(again, wrote, "; ".join(refusal.message for refusal in refused.values()))
 
     async def _ensure(self, key: Key, want: Object, live: Object | None) -> bool:
         """Apply unless the live object already says all of it."""
@@ -175,10 +186,20 @@ class Reconciler:
         self._cache.drop(child["kind"], child)
         return True
 
+    def _hold(self, key: Key, parent: Object, status: Object) -> float:
+        """Seconds for which this status may still wait to be written; 0: it may not, or it is written."""
+        if self._is_written(key, parent, status) or not self._core.can_wait(parent.get("status") or {}, status):
+            self._held.pop(key, None)
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        left = self._held.setdefault(key, now) + HOLD - now
+        if left <= 0:
+            del self._held[key]
+        return max(0.0, left)
+
     async def _status(self, key: Key, parent: Object, status: Object) -> bool:
         """Write the status if it differs."""
-        slot = (PARENT, "status")
-        if status == (parent.get("status") or {}) or self._is_settled(key, slot, status, parent):
+        if self._is_written(key, parent, status):
             return False
         try:
             async with self._writing():
@@ -186,7 +207,7 @@ class Reconciler:
         except ApiError as error:
             raise ApiError(error.status, f"status: {error}") from error
         self._cache.put(PARENT, got)
-        if changed := self._settle(key, slot, status, parent, got):
+        if changed := self._settle(key, STATUS, status, parent, got):
             self._recorded(parent.get("status") or {}, got.get("status") or {})
         return changed
 
@@ -221,6 +242,9 @@ class Reconciler:
             if not self._leading():
                 raise NotLeading("the lease was not renewed in time")
             yield
+
+    def _is_written(self, key: Key, parent: Object, status: Object) -> bool:
+        return status == (parent.get("status") or {}) or self._is_settled(key, STATUS, status, parent)
 
     def _is_settled(self, key: Key, slot: Slot, want: Object, live: Object) -> bool:
         told = self._settled.get(key, {}).get(slot)

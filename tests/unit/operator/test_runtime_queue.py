@@ -275,6 +275,24 @@ def test_of_several_timers_the_earliest_wins_and_forget_cancels_it():
     assert virtually(story()) == [3]
 
 
+def test_a_pass_makes_the_timer_moot_that_was_set_before_it_and_says_itself_when_the_next_is_due():
+    async def story():
+        times = []
+
+        async def work(_):
+            times.append(now())
+            return Done(again=5 if len(times) < 3 else None)
+
+        async with working(work) as queue:
+            queue.add(key("a"))
+            await asyncio.sleep(3)
+            queue.add(key("a"))
+            await asyncio.sleep(60)
+        return times
+
+    assert virtually(story()) == [0, 3, 8]
+
+
 def test_a_pass_that_wrote_is_looked_at_again_at_once_and_one_that_did_not_is_left_alone():
     async def story():
         at = []

@@ -1,5 +1,6 @@
 """One pass: only the writes that change something; a crash between any two of them; faults named in the status."""
 
+import asyncio
 import contextlib
 import copy
 from dataclasses import replace
@@ -8,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel
 from support import toy_core
+from support.virtual_time import virtually
 
 from island_operator.cluster.cache import Cache, Key
 from island_operator.cluster.fake import FakeCluster
@@ -199,6 +201,43 @@ async def test_a_crash_before_any_write_is_repaired_by_the_next_process():
 async def test_nulls_in_a_status_are_no_difference(world):
     await world.settle()
     assert "reason" not in world.status()
+
+
+def noted(*told):
+    """A pass each: (seconds since the last, phase, note, requeue_after). Returns what came of each, and the status."""
+
+    async def story():
+        plans = []
+        world, found = World(lambda snapshot, now: plans[-1]), []
+        world.cluster.put(toy_core.resource())
+        for seconds, phase, note, *wake in told:
+            plans.append(Plan(status={"phase": phase, "note": note}, requeue_after=next(iter(wake), None)))
+            await asyncio.sleep(seconds)
+            await world.see()
+            done = await world.reconciler(KEY)
+            found.append("written" if world.written() else done.again)
+            assert done.wrote == (found[-1] == "written")
+        return found, world.status()
+
+    return virtually(story())
+
+
+def test_what_only_words_the_status_anew_waits_for_the_next_change_and_a_second_at_most():
+    told = [(0, "A", "1"), (9, "A", "2"), (0.5, "A", "3"), (0.25, "A", "4"), (0.25, "A", "5")]
+    assert noted(*told) == (["written", 1.0, 0.5, 0.25, "written"], {"phase": "A", "note": "5"})
+
+
+def test_what_cannot_wait_takes_it_along_and_the_next_wording_waits_anew():
+    told = [(0, "A", "1"), (9, "A", "2"), (0.5, "B", "3"), (0.25, "B", "4"), (0.75, "B", "4"), (0.25, "B", "4")]
+    assert noted(*told)[0] == ["written", 1.0, "written", 1.0, 0.25, "written"]
+
+
+def test_a_wording_that_returns_to_what_is_written_costs_nothing():
+    assert noted((0, "A", "1"), (9, "A", "2"), (0.5, "A", "1"), (9, "A", "2"))[0] == ["written", 1.0, None, 1.0]
+
+
+def test_what_waits_does_not_put_off_what_the_core_wants_to_look_at_sooner():
+    assert noted((0, "A", "1"), (9, "A", "2", 0.125), (0.125, "A", "2", 60.0))[0] == ["written", 0.125, 0.875]
 
 
 async def test_what_the_api_server_stores_in_another_spelling_is_said_once(world):
