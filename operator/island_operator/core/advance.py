@@ -23,6 +23,6 @@ def advance(state: State, here: Pass) -> State:
         state = rollout.proceed(state, state.run, here)
     state = regate.proceed(rollout.first_seen(state, here), here)
     goal = rollout.goal(state, here)
-    if goal == (state.run.revision if state.run else state.active):
-        return state
-    return rollout.start(state, goal, here)
+    if goal != (state.run.revision if state.run else state.active):
+        state = rollout.start(state, goal, here)
+    return rollout.onward(state, here)

@@ -36,7 +36,6 @@ from island_operator.core.view import Pass
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
     from island_operator.core.state import Gate, State
 
@@ -51,7 +50,6 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
     before = state.read(parent.get("status") or {})
     here = Pass(intent.read(parent), snapshot, seen, now)
     known = _recovered(before, here)
-    here.intent = _safe(here, known)
     after = record.noted(advance(known, here), here)
     told = Plan(
         status=conditions.report(after, here),
@@ -90,17 +88,6 @@ def _recovered(before: State, here: Pass) -> State:
         return before
     revision = remembered(here.stable_service)
     return replace(before, active=revision.hash) if revision else before
-
-
-def _safe(here: Pass, known: State) -> Intent:
-    """A spec that cannot be turned into pods must not stop the kill switch: what serves then, with islands off."""
-    asked = here.intent
-    if asked.revision is not None or asked.islands:
-        return asked
-    for name in (known.active, known.run.revision if known.run else None):
-        if (revision := here.revision(name)) and revision.half.islands:
-            return replace(asked, revision=revision.stock_twin)
-    return asked
 
 
 @dataclass(frozen=True)
@@ -216,10 +203,8 @@ class _Act:
             waits.append(run.steps[run.step][1] - elapsed(run.held_since, now))
         elif run and run.paused_at:
             pass
-        elif run and run.fast:
-            waits.append(self._patience())
         elif run:
-            waits.append(run.deadline - elapsed(run.progress_at, now) + 1)
+            waits += [self._patience(), run.deadline - elapsed(run.progress_at, now) + 1]
         if any(f.creating for f in self.here.seen.values()):
             waits.append(LOOK_AGAIN)
         ahead = [w for w in waits if 0 < w < math.inf]

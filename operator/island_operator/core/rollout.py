@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
-from island_operator.core import attempt, health, prometheus, scale, transitions
+from island_operator.core import attempt, health, killswitch, prometheus, scale, transitions
 from island_operator.core.coupling import gains_nothing
 from island_operator.core.observe import Trouble
 from island_operator.core.scale import Room
@@ -25,28 +25,21 @@ if TYPE_CHECKING:
     from island_operator.core.view import Pass
 
 _KINDS = {  # of a run, by what began it
-    Cause.KILL_SWITCH: "KillSwitch",
+    Cause.KILL_SWITCH: killswitch.KIND,
     Cause.REVERTED: "Revert",
     Cause.FAILED: "Rollback",
     Cause.FAULT: "Rollback",
 }
 
 
-def killing(state: State, here: Pass) -> bool:
-    """Islands are asked off while they serve: from the active revision, or from a canary."""
-    active, known = here.fleet(state.active), state.known(state.active)
-    serving = (active and active.half == "islands") or (known and known.islands)
-    return not here.intent.islands and bool(serving or any(f.half == "islands" and f.ready for f in here.seen.values()))
-
-
 def goal(state: State, here: Pass) -> str | None:
-    """The revision to be at: the desired one, unless it is rejected; nothing stops the kill switch."""
-    desired = here.intent.desired
-    if desired is None and state.run and state.run.phase != GATING:
-        return state.run.revision  # what a broken spec asks for is unknown: go on with what is under way
-    if desired is None or (state.rejection(desired) and not killing(state, here)):
-        return state.active
-    return desired
+    """The revision to be at: the kill switch's, else the desired one, unless it is rejected."""
+    desired, run = here.intent.desired, state.run
+    if first := killswitch.target(state, here):
+        return first
+    if desired is None and run and run.phase != GATING and not killswitch.unwanted(run, here):
+        return run.revision  # what a broken spec asks for is unknown: go on with what is under way
+    return state.active if desired is None or state.rejection(desired) else desired
 
 
 def start(
@@ -64,7 +57,8 @@ def start(
     intent, before, source = here.intent, state.run, source or state.phase
     if before:
         state = _without_run(state, "the spec changed while it ran", here)
-        left, wish = _moved(before), "what serves" if revision == state.active else "another"
+        killed = "islands off" if killswitch.pulled(state, here) else "another"
+        left, wish = _moved(before), "what serves" if revision == state.active else killed
         told = f"the rollout of revision {before.revision} ended in {before.phase}: the spec asks for {wish}"
         here.tell("RolloutEnded", told)
     if revision is None:
@@ -101,7 +95,7 @@ def _cause(state: State, revision: str, here: Pass) -> Cause:
     """Why a run begins, where it is not told."""
     if revision == state.active:
         return Cause.REVERTED
-    if killing(state, here):
+    if killswitch.pulled(state, here):
         return Cause.KILL_SWITCH
     if state.active is None:
         return Cause.CREATED
@@ -141,11 +135,27 @@ def _enter(state: State, run: Run, phase: str, here: Pass) -> State:
     return replace(state, run=run, gate=gate)
 
 
+def onward(state: State, here: Pass) -> State:
+    """The run past the phases that wait for nothing, in the decision that led to them: each that the status tells of
+    costs a write and a pass.
+    """
+    if (run := state.run) and run.phase == PENDING and run.revision == here.intent.desired:
+        state = move(state, run, Cause.UNPROVED if _unproved(state, here) else Cause.FIRST, here)
+    if (run := state.run) and run.phase == CANARY and _whole(run, here):
+        state = move(state, run, Cause.HELD, here)
+    return state
+
+
+def _whole(run: Run, here: Pass) -> bool:
+    """Its only step has all pods at once and no pause, and nobody is asked: there is nothing to it but promotion."""
+    room, asks = Room.of(here.intent.replicas, run.mode), (run.checks or {}).get("prometheus")
+    return not asks and len(run.steps) == 1 and run.steps[0][1] == 0 and cap(run, room) >= room.n > 0
+
+
 def proceed(state: State, run: Run, here: Pass) -> State:
     """One step of the run in progress."""
     if run.phase == PENDING:
-        cause = Cause.UNPROVED if _unproved(state, here) else Cause.FIRST
-        return move(state, run, cause, here) if run.revision == here.intent.desired else state
+        return state
     if run.phase == GATING:
         gate = state.gate
         if gate is None or gate.revision != run.revision or gate.verdict is not None:
@@ -159,6 +169,8 @@ def proceed(state: State, run: Run, here: Pass) -> State:
     if not run.fast and run.previous and _gives_up(run, here) and (failure := health.failing(run, here)):
         here.tell("RolloutFailed", f"revision {run.revision} in {run.phase}: {failure.message}", warn=True)
         return reject(state, run, failure, here)
+    if not ready and (other := killswitch.instead(state, run, here)) and (failure := health.failing(run, here)):
+        return _turn(state, run, other, failure, here)
     if run.paused_at or fleet is None or fleet.deployment is None:  # made by the next pass that decides nothing
         return state
     if run.fast:
@@ -204,6 +216,13 @@ def reject(state: State, run: Run, why: Trouble, here: Pass) -> State:
     return start(state, state.active, here, source=source, cause=Cause.FAILED, left=_moved(run))
 
 
+def _turn(state: State, run: Run, other: str, why: Trouble, here: Pass) -> State:
+    """The kill switch goes another way, because this one leads nowhere."""
+    here.tell("RolloutFailed", f"revision {run.revision}, by the kill switch: {why.message}", warn=True)
+    state = _without_run(state.reject(run.revision, why.reason, why.message, here.now), why.message, here)
+    return start(state, other, here, source=run.phase, cause=Cause.KILL_SWITCH, left=run.revision)
+
+
 def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
     """What serves is out, and what would have followed it too; `target` is what serves from now on, and what nothing
     but a new spec or `retry` leaves again.
@@ -233,14 +252,8 @@ def last_good(state: State, here: Pass) -> str | None:
     ]
     if good:
         return max(good, key=lambda k: str(k.promoted_at)).revision
-    twin = stock_half(state, here)
+    twin = killswitch.stock_half(state, here)
     return None if state.rejection(twin) else twin
-
-
-def stock_half(state: State, here: Pass) -> str | None:
-    """The revision that serves, with islands off; None where they are off already."""
-    serving = here.revision(state.active)
-    return serving.stock_twin.hash if serving and serving.half.islands else None
 
 
 def _known(here: Pass, name: str, gate: Gate | None = None, promoted_at: str | None = None) -> Known | None:
@@ -281,7 +294,7 @@ def _complete(state: State, run: Run, here: Pass) -> State:
         ended = {"Rollback": "RolledBack", "Revert": "Reverted"}.get(run.kind, "Promoted" if n else "Taken")
         here.tell(ended, told if n else _unseen(run.revision), warn=run.kind == "Rollback")
     transitions.to(run.phase, Cause.SERVES)
-    state = replace(state, active=run.revision, run=None)
+    state = replace(state.pardon(run.revision), active=run.revision, run=None)  # of what the kill switch overrode
     known = _known(here, run.revision, promoted_at=here.now if n else None)
     return state.learn(known, here.intent.history_limit) if known else state
 

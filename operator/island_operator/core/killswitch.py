@@ -1,0 +1,67 @@
+"""The kill switch: `spec.islands.enabled` is false while islands serve.
+
+It leads to the stock half of what serves, whatever else the spec says: the same image and the same parts, nothing new
+but the switch and its pools. The rest of the spec is a rollout of its own once that half serves alone (docs/adr/0009).
+Nothing is remembered for it: what serves and the run in progress, both in the status, decide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from island_operator.core.state import Run, State
+    from island_operator.core.view import Pass
+
+KIND = "KillSwitch"  # of its run
+
+
+def pulled(state: State, here: Pass) -> bool:
+    """Islands are asked off while they serve (from the active revision, or from a canary) or are on their way out."""
+    if here.intent.islands:
+        return False
+    active, known, run = here.fleet(state.active), state.known(state.active), state.run
+    if (active and active.half == "islands") or (known and known.islands) or (run and run.kind == KIND):
+        return True
+    left = [fleet for fleet in here.seen.values() if fleet.half == "islands" and not fleet.idle]
+    return any(fleet.ready for fleet in left) or bool(left and run and run.fast)
+
+
+def stock_of(state: State, here: Pass) -> str | None:
+    """What serves, or comes up where nothing does, with islands off: itself where they are; None: nobody knows it."""
+    serving = here.revision(state.active) or here.revision(state.run.revision if state.run else None)
+    return serving.stock_twin.hash if serving else None
+
+
+def stock_half(state: State, here: Pass) -> str | None:
+    """The revision that serves, with islands off; None where they are off already."""
+    twin = stock_of(state, here) if here.revision(state.active) else None
+    return None if twin == state.active else twin
+
+
+def unwanted(run: Run, here: Pass) -> bool:
+    """It leads to islands, and they have been switched off since."""
+    revision = here.revision(run.revision)
+    return not here.intent.islands and revision is not None and revision.half.islands
+
+
+def target(state: State, here: Pass) -> str | None:
+    """The revision to be at before any other; None: the switch is not pulled, or nobody knows what serves."""
+    if not pulled(state, here):
+        return None
+    run, stock = state.run, stock_of(state, here)
+    if run and run.kind == KIND and run.revision in {stock, here.intent.desired}:
+        return run.revision
+    return stock
+
+
+def instead(state: State, run: Run, here: Pass) -> str | None:
+    """Where the switch leads when no pod of its run can start: from the stock half of what serves to the spec's own,
+    and from there back, where it stays. None: there is no other.
+    """
+    if not run.fast or not pulled(state, here):
+        return None
+    stock, desired = stock_of(state, here), here.intent.desired
+    if run.revision != stock:
+        return stock
+    return None if desired == stock or state.rejection(desired) else desired
