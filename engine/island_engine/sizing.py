@@ -147,7 +147,8 @@ def least_budget(geometry: Geometry, serving: Serving, *, islands: bool) -> int:
 
 def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
     """Both halves for one byte budget. ValueError (one sentence with the budget to use) when it holds no floor."""
-    return Halves(*(derive_half(geometry, serving, budget, islands=islands) for islands in (True, False)))
+    stock = derive_half(geometry, serving, budget, islands=False)  # first: what it refuses is enough for both
+    return Halves(derive_half(geometry, serving, budget, islands=True), stock)
 
 
 def derive_half(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:

@@ -16,9 +16,9 @@ Rule = dict[str, Any]
 RATIO = "^(0[.][0-9]{0,3}[1-9]|1)$"  # one spelling per value, so that the text can be hashed
 SHARE = "^(0|1|0[.][0-9]{1,4})$"  # of a whole
 FACTOR = "^[0-9]{1,4}([.][0-9]{1,4})?$"
-SLACK = "1.05"  # over the budget that is let in
 SCALE = 10_000  # a ratio has at most four decimals
 MOST_TOKENS = 1_000_000_000
+LEAST_CHUNK = 64  # tokens
 LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # what a Service's name must be, RFC 1035
 
 # Where to say what these flags say; --config could say it all, and the last two change what the pair is about.
@@ -61,141 +61,6 @@ def immutable(what: str) -> Rule:
     """A field that names the thing: another value is another object."""
     return rule("self == oldSelf", f"{what} is immutable: make a new InferenceService with the value you want")
 
-
-# --- The whole spec ---------------------------------------------------------------------------------------------------
-
-_SHAPE = ("geometry.slidingWindow", "engine.chunkedPrefillSize", "engine.maxRunningRequests", "engine.pageSize")
-_HOLD = "(self.geometry.slidingWindow + self.engine.pageSize)"
-_HOLDS = {"islands": "", "stock": "2 * "}  # what one running request pins, in windows and pages
-
-
-def _floor(half: str, requests: str) -> str:
-    """The SWA tokens that so many running requests pin, beside one chunk in flight."""
-    return f"(self.engine.chunkedPrefillSize + {requests} * {_HOLDS[half]}{_HOLD})"
-
-
-def _unchanged(*paths: str) -> str:
-    return " && ".join(["oldSelf.hasValue()", *(f"oldSelf.value().{path} == self.{path}" for path in paths)])
-
-
-def _scaled(half: str) -> str:
-    return f"int(double({half}.swaFullTokensRatio) * {SCALE}.0 + 0.5)"
-
-
-def floor(half: str) -> Rule:
-    """The SWA pool of one half against what its running requests pin (island_engine.sizing.floor)."""
-    own = f"self.partition.{half}"
-    cap = f"(has({own}.maxRunningRequests) ? {own}.maxRunningRequests : self.engine.maxRunningRequests)"
-    least = _floor(half, cap)
-    why = f"chunkedPrefillSize + maxRunningRequests * {_HOLDS[half]}(slidingWindow + pageSize)"
-    ratio, tokens = _scaled(own), f"{own}.maxTotalTokens"
-    had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
-    # The first two are told by rules of their own, the third is what an older CRD let in.
-    passes = (
-        f"!has(self.partition) || !has({own})",
-        f"!{own}.swaFullTokensRatio.matches('{RATIO}')",
-        f"(oldSelf.hasValue() && {had} && {_unchanged(f'partition.{half}', *_SHAPE)})",
-        f"{ratio} * {tokens} >= {least} * {SCALE}",
-    )
-    need_tokens = f"(({least} * {SCALE} + {ratio} - 1) / {ratio})"
-    need_ratio = f"(({least} * {SCALE} + {tokens} - 1) / {tokens})"
-    # Only what would be let in is proposed: within the field's bound, and islands' ratio not above stock's.
-    stock = "self.partition.stock"
-    most_ratio = (
-        f"(has({stock}) && {stock}.swaFullTokensRatio.matches('{RATIO}') ? {_scaled(stock)} : {SCALE})"
-        if half == "islands"
-        else str(SCALE)
-    )
-    by_tokens = "'maxTotalTokens %d at this swaFullTokensRatio'"
-    by_ratio = "'swaFullTokensRatio \"%s\" at this maxTotalTokens'"
-    decimal = f"double({need_ratio}) / {SCALE}.0"
-    proposal = (
-        f"({need_tokens} <= {MOST_TOKENS}"
-        f" ? ({need_ratio} <= {most_ratio}"
-        f" ? ({by_tokens} + ', or ' + {by_ratio}).format([{need_tokens}, {decimal}])"
-        f" : {by_tokens}.format([{need_tokens}]))"
-        f" : ({need_ratio} <= {most_ratio} ? {by_ratio}.format([{decimal}])"
-        " : 'a larger maxTotalTokens and a larger swaFullTokensRatio, or a smaller engine.maxRunningRequests'))"
-    )
-    return rule(
-        " || ".join(passes),
-        f"partition.{half}: the SWA pool (swaFullTokensRatio * maxTotalTokens) is below its floor, {why}",
-        optionalOldSelf=True,
-        fieldPath=".partition",
-        messageExpression=(
-            f"'partition.{half}: SWA pool of %d tokens is below its floor of %d ({why}): use %s'"
-            f".format([{ratio} * {tokens} / {SCALE}, {least}, {proposal}])"
-        ),
-    )
-
-
-_AUTO = (
-    "(!has(self.partition) || ((!has(self.partition.mode) || self.partition.mode != 'unified')"
-    " && (!has(self.partition.islands) || !has(self.partition.stock))))"
-)
-_WAS_AUTO = _AUTO.replace("self.", "oldSelf.value().")
-_BYTES = "(" + " && ".join(
-    f"has(self.geometry.{name})" for name in ("fullBytesPerToken", "swaBytesPerToken", "kvBudgetBytes")
-) + ")"  # fmt: skip
-# Doubles: the product of four bounded integers does not fit in 64 bits. One page: rounding T down to pages costs that.
-_BUDGET = (
-    f"(double({_floor('stock', 'self.engine.maxRunningRequests')} + self.engine.pageSize) * double(self.geometry.fullBytesPerToken"
-    " + self.geometry.swaBytesPerToken + self.geometry.draftBytesPerToken))"
-)
-DERIVED = [
-    rule(
-        f"!{_AUTO} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry')}) || {_BYTES}",
-        "partition is absent, so both halves are derived: give geometry.fullBytesPerToken, geometry.swaBytesPerToken "
-        "and geometry.kvBudgetBytes, or both halves of partition",
-        optionalOldSelf=True,
-        fieldPath=".geometry",
-    ),
-    rule(
-        f"!{_AUTO} || !{_BYTES} || (oldSelf.hasValue() && {_WAS_AUTO} && {_unchanged('geometry', *_SHAPE)})"
-        f" || double(self.geometry.kvBudgetBytes) >= {_BUDGET}",
-        "geometry.kvBudgetBytes is too small to derive the stock half for maxRunningRequests",
-        optionalOldSelf=True,
-        fieldPath=".geometry.kvBudgetBytes",
-        messageExpression=(
-            "'geometry.kvBudgetBytes %d is too small for the stock half at engine.maxRunningRequests %d: use at least "
-            f"%d, or fewer requests'.format([self.geometry.kvBudgetBytes, self.engine.maxRunningRequests, int({_BUDGET})])"
-        ),
-    ),
-]
-
-
-def within_budget(half: str) -> Rule:
-    """Both pools of one half against the bytes that there are, where geometry says what a token costs. What people
-    write down is rounded (the seed's own 740,000 tokens are 0.3 % too many): only what the engine would die of counts.
-    """
-    own, geometry = f"self.partition.{half}", "self.geometry"
-    had = f"has(oldSelf.value().partition) && has(oldSelf.value().partition.{half})"
-    flat = f"double({geometry}.fullBytesPerToken + {geometry}.draftBytesPerToken)"
-    cost = f"({flat} + double({own}.swaFullTokensRatio) * double({geometry}.swaBytesPerToken))"  # of a token
-    total, budget = f"double({own}.maxTotalTokens) * {cost}", f"double({geometry}.kvBudgetBytes)"
-    passes = (
-        f"!has(self.partition) || !has({own})",
-        f"!{_BYTES}",
-        f"!{own}.swaFullTokensRatio.matches('{RATIO}')",
-        f"(oldSelf.hasValue() && {had} && {_unchanged(f'partition.{half}', 'geometry')})",
-        f"{total} <= {budget} * {SLACK}",
-    )
-    return rule(
-        " || ".join(passes),
-        f"partition.{half}.maxTotalTokens: its pools take more than geometry.kvBudgetBytes, use fewer tokens",
-        optionalOldSelf=True,
-        fieldPath=".partition",
-        messageExpression=(
-            f"'partition.{half}.maxTotalTokens %d: its pools take %d bytes, more than geometry.kvBudgetBytes %d: use "
-            f"maxTotalTokens %d at this swaFullTokensRatio'.format([{own}.maxTotalTokens, int({total}), {geometry}.kvBudgetBytes, "
-            f"int({budget} / {cost})])"
-        ),
-    )
-
-
-SPEC = [floor("islands"), floor("stock"), *DERIVED, within_budget("islands"), within_budget("stock")]
-
-# --- Parts of it ------------------------------------------------------------------------------------------------------
 
 NAME = rule(  # on the root, the only place that sees metadata; a name never changes, so only a new object is judged
     f"oldSelf.hasValue() || self.metadata.name.matches('{LABEL}')",
@@ -260,12 +125,13 @@ HOST_PATH = rule(
     "model.source.hostPath must be absolute and without '..', such as /srv/models/gemma",
 )
 
+_DOWN = "self.chunkedPrefillSize / self.pageSize * self.pageSize"  # not up: a larger chunk needs larger pools
 CHUNK = rule(
     "self.chunkedPrefillSize % self.pageSize == 0",
     "engine.chunkedPrefillSize must be a multiple of engine.pageSize",
     messageExpression=(
         "'engine.chunkedPrefillSize %d is not a multiple of engine.pageSize %d: use %d'.format([self.chunkedPrefillSize,"
-        " self.pageSize, (self.chunkedPrefillSize / self.pageSize + 1) * self.pageSize])"
+        f" self.pageSize, {_DOWN} >= {LEAST_CHUNK} ? {_DOWN} : ({LEAST_CHUNK} + self.pageSize - 1) / self.pageSize * self.pageSize])"
     ),
 )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from island_operator.api import rules
+from island_operator.api import halves, rules
 from island_operator.api.rollout import Rollout
 from island_operator.api.schema import (
     LABEL_VALUE,
@@ -82,7 +82,7 @@ class Engine(Model):
         Field([], description="Further environment variables.")
     )
     page_size: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="Tokens per KV page (--page-size).")
-    chunked_prefill_size: Annotated[int, Field(ge=64, le=1_048_576)] = Field(
+    chunked_prefill_size: Annotated[int, Field(ge=rules.LEAST_CHUNK, le=1_048_576)] = Field(
         16384, description="Tokens per prefill chunk (--chunked-prefill-size), a multiple of pageSize."
     )
     max_running_requests: Requests = Field(
@@ -217,7 +217,7 @@ class Gate(Model):
 class Spec(Model):
     """One served model on one pool of identical pods."""
 
-    model_config = ConfigDict(json_schema_extra=ruled(*rules.SPEC))
+    model_config = ConfigDict(json_schema_extra=ruled(*halves.SPEC))
     model: ModelRef = Field(description="The model that is served.")
     engine: Engine = Field(description="The SGLang engine.")
     islands: Islands = Field(Islands(), description="The switch. It moves together with the partition.")  # type: ignore[call-arg]

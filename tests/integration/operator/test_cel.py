@@ -136,7 +136,7 @@ BAD: dict[str, tuple[Object, str]] = {
     "derived from too few bytes": (
         DERIVED | {"geometry/kvBudgetBytes": (120_832 + 64) * (9_500 + 95_000 + 10_240) - 1},
         "geometry.kvBudgetBytes 13871607039 is too small for the stock half at engine.maxRunningRequests 48: use at "
-        "least 13871607040, or fewer requests",
+        "least 13871607040, or engine.maxRunningRequests 47",
     ),
     "coupled flag": (
         {"engine/args": ["--tp", "1", "--swa-full-tokens-ratio", "0.1"]},
@@ -204,7 +204,7 @@ BAD: dict[str, tuple[Object, str]] = {
     "a name with a LoRA adapter": ({"model/name": "gemma:adapter"}, "spec.model.name: Invalid value"),
     "chunk of broken pages": (
         {"engine/chunkedPrefillSize": 1000},
-        "engine.chunkedPrefillSize 1000 is not a multiple of engine.pageSize 64: use 1024",
+        "engine.chunkedPrefillSize 1000 is not a multiple of engine.pageSize 64: use 960",
     ),
     "unknown field": ({"partition/islands/ratio": "0.2"}, ".spec.partition.islands.ratio: field not declared"),
     "a half called on": ({"partition": {"on": HALF, "stock": HALF}}, ".spec.partition.on: field not declared"),
@@ -229,6 +229,30 @@ BAD: dict[str, tuple[Object, str]] = {
         {"geometry": DERIVED["geometry"], "partition/stock/maxTotalTokens": 900_000},
         "partition.stock.maxTotalTokens 900000: its pools take 45126000000 bytes, more than geometry.kvBudgetBytes "
         "37000000000: use maxTotalTokens 737933 at this swaFullTokensRatio",
+    ),
+    "a ratio far too small for the bytes": (
+        {"geometry": DERIVED["geometry"], "partition/islands/swaFullTokensRatio": "0.01"},
+        'use swaFullTokensRatio "0.0445" and maxTotalTokens 1543757',
+    ),
+    "islands need a larger ratio than stock has": (
+        {
+            "geometry": DERIVED["geometry"],
+            "partition/islands": {"swaFullTokensRatio": "0.01", "maxTotalTokens": 980_000, "maxRunningRequests": 96},
+            "partition/stock": {"swaFullTokensRatio": "0.07", "maxTotalTokens": 1_000_000, "maxRunningRequests": 24},
+        },
+        'use swaFullTokensRatio "0.0935" and maxTotalTokens 1292689, with partition.stock.swaFullTokensRatio "0.0935" '
+        "and partition.stock.maxTotalTokens 1292689",
+    ),
+    "bytes that hold no such pools": (
+        {"geometry": DERIVED["geometry"] | {"kvBudgetBytes": 3_000_000_000}},
+        "use maxTotalTokens 59832 and maxRunningRequests 1 at this swaFullTokensRatio",
+    ),
+    "more requests than any pool holds": (
+        {
+            "engine/maxRunningRequests": 4096,
+            "partition/islands": {"swaFullTokensRatio": "0.001", "maxTotalTokens": 999},
+        },
+        'use swaFullTokensRatio "0.32" and maxTotalTokens 13977600',
     ),
     "a query without a limit": (
         {"rollout": {"checks": {"prometheus": {**PROMETHEUS, "queries": [{"name": "errors", "query": "x"}]}}}},

@@ -83,9 +83,8 @@ def test_one_spelling_per_ratio(value: float, text: str) -> None:
     assert sizing.spell(value) == text
 
 
-def test_a_budget_that_is_too_small_names_the_one_to_use() -> None:
-    for_islands = _asked(1000, "with islands")
-    for_both = _asked(for_islands, "without islands")
+def test_a_budget_that_is_too_small_names_the_one_that_is_enough_for_both_halves() -> None:
+    for_both = _asked(1000, "without islands")
     assert _asked(for_both - 1, "without islands") == for_both
     sizing.derive_halves(GEMMA, SEED, for_both)
 
