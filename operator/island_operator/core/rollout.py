@@ -136,8 +136,8 @@ def _enter(state: State, run: Run, phase: str, here: Pass) -> State:
 
 
 def onward(state: State, here: Pass) -> State:
-    """The run past the phases that wait for nothing, in the decision that led to them: each that the status tells of
-    costs a write and a pass.
+    """The run past the phases that wait for nothing, in the decision that led to them: each of them that the status
+    tells of costs a write and a pass.
     """
     if (run := state.run) and run.phase == PENDING and run.revision == here.intent.desired:
         state = move(state, run, Cause.UNPROVED if _unproved(state, here) else Cause.FIRST, here)
@@ -147,9 +147,11 @@ def onward(state: State, here: Pass) -> State:
 
 
 def _whole(run: Run, here: Pass) -> bool:
-    """Its only step has all pods at once and no pause, and nobody is asked: there is nothing to it but promotion."""
-    room, asks = Room.of(here.intent.replicas, run.mode), (run.checks or {}).get("prometheus")
-    return not asks and len(run.steps) == 1 and run.steps[0][1] == 0 and cap(run, room) >= room.n > 0
+    """Its only step has all pods at once and no pause, and no query is to be answered: it would be promoted as soon as
+    they are Ready, and until then what serves is kept either way.
+    """
+    room, held = Room.of(here.intent.replicas, run.mode), len(run.steps) > 1 or run.steps[0][1] > 0
+    return not held and cap(run, room) >= room.n > 0 and not prometheus.questions(run, here)
 
 
 def proceed(state: State, run: Run, here: Pass) -> State:

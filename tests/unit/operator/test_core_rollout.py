@@ -45,14 +45,14 @@ def islands(stock):
 
 
 def test_a_new_object_on_the_stock_half_is_not_gated(stock):
-    assert phases(stock) == ["Pending", "Promoting", "Stable"]
+    assert phases(stock) == ["Promoting", "Stable"]
     assert stock.jobs_made == []
     assert set(pods(stock).values()) == {STOCK}
 
 
 def test_row_33_one_apply_with_islands_is_gated_and_reaches_all_pods():
     world = World(islands__enabled=True).settle()
-    assert phases(world) == ["Pending", "Gating", "Promoting", "Stable"]
+    assert phases(world) == ["Gating", "Promoting", "Stable"]
     assert len(world.jobs_made) == 1
     assert set(pods(world).values()) == {LEAN}
 
@@ -124,7 +124,7 @@ def test_islands_on_is_gated_and_switch_and_pools_move_together(stock):
     stock.until("Canary")
     assert pods(stock) == before  # the gate has its own pod, stable keeps all of its own
     stock.settle()
-    assert phases(stock) == ["Pending", "Promoting", "Stable", "Gating", "Canary", "Promoting", "Stable"]
+    assert phases(stock) == ["Promoting", "Stable", "Gating", "Canary", "Promoting", "Stable"]
     assert set(pods(stock).values()) == {LEAN}
     pair = {"enabled": True, "ratio": "0.15", "maxTotalTokens": 19968, "maxRunningRequests": 8}
     assert stock.status["islands"] == pair
@@ -670,3 +670,38 @@ def test_row_29_at_rest_nothing_is_written(islands):
         islands.tick(60)
         assert plan.requeue_after is None
     assert islands.writes == []
+
+
+# --- phases that wait for nothing ---
+
+
+@pytest.mark.parametrize(
+    ("spec", "canary"),
+    [
+        ({"replicas": 1, "rollout__steps": []}, False),
+        ({"replicas": 3, "rollout__steps": [{"weight": 100, "pause": "0s"}]}, False),
+        ({"replicas": 1, "rollout__steps": [], "rollout__mode": "Downtime"}, False),
+        ({"replicas": 2, "rollout__steps": []}, True),  # one pod first
+        ({"replicas": 1, "rollout__steps": [{"weight": 100, "pause": "1s"}]}, True),
+        ({"replicas": 1, "rollout__steps": [{"weight": 50, "pause": "0s"}, {"weight": 100, "pause": "0s"}]}, True),
+        ({"replicas": 1, "rollout__steps": [], "rollout__checks": {"enabled": True, "minRequests": 50, "prometheus": {
+            "address": "http://p", "queries": [{"name": "q", "query": "up", "max": "1"}]}}}, True),
+    ],
+)  # fmt: skip
+def test_a_canary_that_waits_for_nothing_is_no_phase_of_its_own(spec, canary):
+    world = World(**spec).settle()
+    world.edit(engine__image="good:2")
+    world.operate()
+    assert world.phase == ("Canary" if canary else "Promoting")
+
+
+def test_without_a_canary_too_what_serves_stays_until_the_new_is_ready_and_a_fault_leads_back():
+    world = World(replicas=1, rollout__steps=[]).settle()
+    before = pods(world)
+    world.events.clear()
+    world.edit(engine__image="crash:2")
+    world.until("RollingBack")
+    assert before.items() <= pods(world).items()
+    world.settle()
+    assert pods(world) == before
+    assert reasons(world) == ["RolloutStarted", "RolloutFailed", "RollbackStarted", "RolledBack"]
