@@ -5,35 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import SETTLED, Verdict
+from island_operator.core import killswitch
 from island_operator.core import state as states
-from island_operator.core.health import failing, fault, step_over, waits_for
-from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, refusal, route_trouble
+from island_operator.core.health import failing, fault
+from island_operator.core.observe import ENGINE, INSTANCE, ROLE, Trouble, condition, refusal, route_trouble
 from island_operator.core.prometheus import unanswered
 from island_operator.core.regate import drifted
-from island_operator.core.transitions import CANARY, GATING, PENDING
+from island_operator.core.transitions import GATING, PENDING
+from island_operator.core.waits import blocker, of_run, told_with, turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from island_operator.core.coupling import Half
-    from island_operator.core.intent import Intent
     from island_operator.core.model import Object
-    from island_operator.core.state import Rejected, Run, State
+    from island_operator.core.state import Rejected, State
     from island_operator.core.view import Pass
 
 UNREADABLE = 8  # engines named
 _ZERO = "scaled to zero: nothing serves"
 _RETRY = "Change the spec, or annotate the object with radix-islands.dev/retry to try the same again"
 _NO_RETRY = "Change the spec: every attempt at the same revision ends so"
-_UNCHECKED = (
-    "with spec.replicas 0 nothing of it can be checked: set spec.replicas to 1 or more, or annotate the object with "
-    "radix-islands.dev/promote to take it unchecked"
-)
-_QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
-_SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
-    ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
-    ("Surge", False): "free one, or set spec.rollout.mode to Downtime, which stops the serving pod meanwhile",
-}
 
 
 def moved(
@@ -119,15 +111,16 @@ def _ready(state: State, here: Pass, ready: int) -> Told:
     n, blocked = here.intent.replicas, blocker(state, here)
     if here.intent.fault:
         return "False", here.intent.fault.reason, here.intent.fault.message
-    if rejected := state.rejection(state.desired):
+    rejected = state.rejection(state.desired)
+    if rejected and not (state.run and state.run.kind == killswitch.KIND):
         told = _rejection(rejected, state)
         return "False", "RolledBack" if state.active else rejected.reason, told
     if state.run:
-        reason, message = _waiting(state, state.run, here, blocked)
+        reason, message = of_run(state, state.run, here, blocked)
         return "False", reason, message
     if ready < n:
-        told = f"{ready} of {n} pods are Ready"
-        return "False", blocked.reason if blocked else "PodsNotReady", _with(told, blocked, here, state)
+        told = f"{ready} of {n} pods are Ready{turn(state, here, blocked)}"
+        return "False", blocked.reason if blocked else "PodsNotReady", told_with(told, blocked, here, state)
     if n == 0:
         known = state.known(state.active)
         unseen = "" if known and known.promoted_at else f", and no pod of revision {state.active} has been Ready yet"
@@ -150,28 +143,43 @@ def _available(state: State, here: Pass, ready: int) -> Told:
 
 def _progressing(state: State, here: Pass) -> Told:
     if state.run:
-        return "True", *_waiting(state, state.run, here, blocker(state, here))
+        return "True", *of_run(state, state.run, here, blocker(state, here))
     return "False", state.phase, f"nothing rolls out; revision {state.active or 'none'} is active"
 
 
 def _degraded(state: State, here: Pass) -> Told:
     """Something needs a person."""
+    run = state.run
     if wrong := here.intent.fault:
         return "True", wrong.reason, wrong.message
-    if rejected := state.rejection(state.desired):
+    failure, rejected = _failure(state, here), state.rejection(state.desired)
+    if rejected and not (failure and run and run.kind == killswitch.KIND):
         return "True", rejected.reason, _rejection(rejected, state)
-    if state.run and state.run.phase not in {GATING, PENDING} and (failure := failing(state.run, here)):
-        return "True", failure.reason, _with(f"revision {state.run.revision}", failure, here, state)
+    if run and failure:
+        what = "the kill switch waits for " if run.kind == killswitch.KIND else ""
+        return "True", failure.reason, told_with(f"{what}revision {run.revision}", failure, here, state)
     if bad := fault(state, here):
-        return "True", bad.why.reason, _with(f"revision {state.active}", bad.why, here, state)
+        return "True", bad.why.reason, told_with(f"revision {state.active}", bad.why, here, state)
     if drift := drifted(state):
         told = f"revision {state.active} answers otherwise than when it was proved: {drift.message}"
         return "True", "DriftFound", f"{told}. Set spec.islands.enabled to false, or make node and image what they were"
     if refused := _refused(here) or route_trouble(here.snapshot.child("HTTPRoute", here.intent.name)):
         return "True", refused.reason, refused.message
     if not state.run and (blocked := blocker(state, here)):
-        return "True", blocked.reason, _with(f"revision {state.active}", blocked, here, state)
+        return "True", blocked.reason, told_with(f"revision {state.active}", blocked, here, state)
     return "False", "AsExpected", "nothing needs attention"
+
+
+def _failure(state: State, here: Pass) -> Trouble | None:
+    """What fails a rollout that has pods; also what did so a moment ago and keeps them from serving still, as an image
+    does between two pulls.
+    """
+    run = state.run
+    if run is None or run.phase in {GATING, PENDING}:
+        return None
+    blocked, was = blocker(state, here), condition(here.snapshot.parent, "Degraded")
+    still = blocked and (was.get("status"), was.get("reason")) == ("True", blocked.reason)
+    return failing(run, here) or (blocked if still else None)
 
 
 def _refused(here: Pass) -> Trouble | None:
@@ -201,63 +209,7 @@ def _rolled_back(state: State, here: Pass) -> Told:
     return "False", "NotRolledBack", "the desired revision is not rejected"
 
 
-def blocker(state: State, here: Pass) -> Trouble | None:
-    """What is being waited for against one's will: the gate's pod, the pods of the new revision, those that serve."""
-    run, gate = state.run, state.gate
-    if run and run.phase == GATING:
-        waits = gate and not gate.verdict and gate.reason and gate.reason not in _QUIET
-        return Trouble(str(gate.reason), str(gate.message)) if gate and waits else None
-    fleet = here.fleet(run.revision if run else state.active)
-    found = sorted(fleet.troubles, key=lambda t: not t.fatal) if fleet else []
-    if found:
-        return found[0]
-    if not run and state.active and fleet is None:
-        return Trouble("RevisionLost", f"the Deployment of revision {state.active} is gone")
-    return None
-
-
-def _waiting(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tuple[str, str]:
-    """Reason and message of a rollout in progress."""
-    fleet, n = here.fleet(run.revision), here.intent.replicas
-    ready = fleet.ready if fleet else 0
-    if run.phase == GATING:
-        told = f"gate of revision {run.revision}"
-        said = state.gate.message if state.gate and state.gate.message else "starting"
-        return (blocked.reason, _with(told, blocked, here, state)) if blocked else (GATING, f"{told}: {said}")
-    if run.paused_at:
-        told = f"revision {run.revision} is paused in {run.phase} since {run.paused_at}: resume, promote or abort"
-        return "Paused", f"{told}; {ready} of {n} pods are Ready"
-    if run.phase == CANARY and n == 0:
-        return "ScaledToZero", f"canary of revision {run.revision}: {_UNCHECKED}"
-    if run.phase == CANARY and run.held_since:
-        pause = run.steps[run.step][1]
-        told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
-        if step_over(run, here) is not None and (missing := unanswered(run, here)):
-            told = f"{told} and longer: {waits_for(missing)}"
-    elif fleet is None or fleet.deployment is None:
-        told = f"revision {run.revision}: its Deployment is not there yet"
-    elif ready >= n and not here.others_idle(run.revision):
-        told = f"revision {run.revision}: waits for the pods of other revisions to end"
-    else:
-        told = f"revision {run.revision}: {ready} of {n} pods are Ready"
-    return blocked.reason if blocked else run.phase, _with(told, blocked, here, state)
-
-
-def _scarce(intent: Intent, state: State) -> str:
-    """Which field to change where there are too few GPUs; another mode helps where something gives its GPU up."""
-    mode = intent.mode if intent.replicas > 1 or intent.mode == "Downtime" else "Surge"
-    helps = state.run and not state.run.fast and state.active
-    return (_SCARCE.get((mode, intent.replicas > 1)) if helps else None) or "free one, or lower spec.replicas"
-
-
 def _rejection(rejected: Rejected, state: State) -> str:
     serves = f"revision {state.active} serves" if state.active else "nothing serves"
     advice = _NO_RETRY if rejected.reason in SETTLED else _RETRY
     return f"revision {rejected.revision} was rejected: {rejected.message}; {serves}. {advice}"
-
-
-def _with(told: str, blocked: Trouble | None, here: Pass, state: State) -> str:
-    if blocked is None:
-        return told
-    advice = _scarce(here.intent, state) if blocked.reason == "InsufficientGPU" else blocked.advice
-    return f"{told}: {blocked.message}{f' ({advice})' if advice else ''}"

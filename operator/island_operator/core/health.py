@@ -31,8 +31,9 @@ def failing(run: Run, here: Pass) -> Trouble | None:
     """
     fleet = here.fleet(run.revision)
     crashes = fleet.crashes if fleet and not run.fast else ()  # pods that are returned to may have restarted long ago
-    if fleet and (bad := next((t for t in (*crashes, *fleet.troubles) if t.fatal), None)):
-        return bad
+    found = (*crashes, *fleet.troubles) if fleet else ()
+    if bad := next((t for t in found if t.fatal), None):
+        return next(t for t in found if t.reason == bad.reason)  # the same pod, whichever is in back-off
     if not run.fast and (bad := _checked(run, here)):
         return bad
     told = f"no progress for {run.deadline} s (spec.rollout.deadline)"

@@ -18,6 +18,7 @@ INSTANCE, REVISION = "radix-islands.dev/instance", "radix-islands.dev/revision"
 ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
 ENGINE, GATE = "engine", "gate"
 LOOP = 3  # restarts of a container that is in back-off: chance kills an engine once, not three times
+BINDING = 5.0  # seconds: longer than the scheduler takes to bind a new pod, or a GPU that was just given back
 SLOW_VOLUMES = 20  # seconds in ContainerCreating after which volumes are worth naming
 
 _PULL = {
@@ -33,6 +34,8 @@ NO_GATEWAY_API = (
     "spec.gatewayRef needs the Gateway API, which this cluster does not serve: install its standard CRDs "
     "(gateway.networking.k8s.io/v1), or remove spec.gatewayRef; until then requests are weighted by pods"
 )
+SCHEDULING = {"InsufficientGPU", "Unschedulable"}  # troubles of pods that have no node yet
+_BACKED_OFF = re.compile(r'Back-off pulling image "[^"]*": \w+: (?=\S)')  # what kubelets say before the error itself
 _NODES = re.compile(r"(\d+)/(\d+) nodes are available: (.*?)(?:\. |$)")
 _START = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 
@@ -63,7 +66,8 @@ class Fleet:
     booting: int = 0  # on a node, not ready
     creating: int = 0  # of those, waiting for volumes and network, and not for long enough to be named
     unscheduled: int = 0
-    troubles: tuple[Trouble, ...] = ()  # of pods that are not ready
+    fresh: int = 0  # of those, not for long enough to be named
+    troubles: tuple[Trouble, ...] = ()  # of pods that are not ready, what most wants mending first
     crashes: tuple[Trouble, ...] = ()  # of every pod that ever restarted, ready again or not
     looping: tuple[Trouble, ...] = ()  # of those that crash again and again
 
@@ -100,6 +104,8 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
     ills = {p["metadata"]["name"]: trouble(p, now, snapshot) for p in living if not is_ready(p)}
     some: Object = deployment or next(iter(pods), {"metadata": {}})
     refused = refusal(snapshot, "Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
+    unscheduled = [p["metadata"]["name"] for p in living if not placed(p)]
+    found = (*((refused,) if refused else ()), *(ill for ill in ills.values() if ill), *_refusals(deployment))
     return Fleet(
         revision=name,
         half=label(some, HALF),
@@ -112,11 +118,19 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         terminating=len(pods) - len(living),
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
-        unscheduled=sum(not placed(p) for p in living),
-        troubles=(*((refused,) if refused else ()), *(ill for ill in ills.values() if ill), *_refusals(deployment)),
+        unscheduled=len(unscheduled),
+        fresh=sum(ills.get(pod) is None for pod in unscheduled),
+        troubles=tuple(sorted(found, key=_rank)),
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p, s))),
         looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p, s))),
     )
+
+
+def _rank(trouble: Trouble) -> tuple[bool, bool]:
+    """A pod that cannot start frees no GPU for the next one: it goes before what the scheduler says of that. Kubelets
+    alternate between an image's first hiccup and its back-off, which must not change what is named.
+    """
+    return trouble.reason in SCHEDULING, not (trouble.fatal or trouble.reason == "ImagePullFailed")
 
 
 def _engine(pod: Object) -> tuple[str, str, str]:
@@ -193,6 +207,9 @@ def trouble(pod: Object, now: str, snapshot: Snapshot) -> Trouble | None:
     name = pod["metadata"]["name"]
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        born = pod["metadata"].get("creationTimestamp")
+        if born and elapsed(born, now) < BINDING:
+            return None  # the scheduler's first word is not its last
         told = escaped(str(scheduled.get("message", "")).rstrip("."))
         if short := next((r for r in _limits(pod) if f"Insufficient {r}" in told), None):
             return Trouble("InsufficientGPU", _shortage(pod, short, told, snapshot))
@@ -219,7 +236,7 @@ def _container_trouble(pod: Object, status: Object) -> Trouble | None:
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason = str(waiting.get("reason", ""))
     if reason in _PULL:
-        told = escaped(str(waiting.get("message") or reason))
+        told = escaped(_BACKED_OFF.sub("", str(waiting.get("message") or reason), count=1))
         return Trouble(
             "ImagePullFailed",
             f"pod {name}: image {status.get('image')}: {told}",

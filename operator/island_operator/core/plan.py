@@ -27,7 +27,7 @@ from island_operator.core import gate as gates
 from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
 from island_operator.core.model import Plan, Target
-from island_operator.core.observe import GATE, ROLE, label, leaving
+from island_operator.core.observe import BINDING, GATE, ROLE, label, leaving
 from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
 from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from island_operator.core.model import Object, Snapshot
     from island_operator.core.state import Gate, State
 
-STARVED = 5.0  # seconds: longer than the scheduler takes to bind a GPU that was just given back
 LOOK_AGAIN = 20.0  # seconds: a pod that is being created tells nobody that its volumes do not come
 
 
@@ -147,7 +146,7 @@ class _Act:
     def _patience(self) -> float:
         """Seconds until a starved revision is given another's GPU; infinite while it is not starved."""
         since = self.state.run.starved_since if self.state.run else None
-        return STARVED - elapsed(since, self.here.now) if since else math.inf
+        return BINDING - elapsed(since, self.here.now) if since else math.inf
 
     def _old(self) -> list[Object]:
         """Deployments of revisions that are history, beyond what spec.rollout.historyLimit keeps."""
@@ -207,5 +206,7 @@ class _Act:
             waits += [self._patience(), run.deadline - elapsed(run.progress_at, now) + 1]
         if any(f.creating for f in self.here.seen.values()):
             waits.append(LOOK_AGAIN)
+        if any(f.fresh for f in self.here.seen.values()) and not (run and run.fast):
+            waits.append(BINDING)
         ahead = [w for w in waits if 0 < w < math.inf]
         return max(0.5, min(ahead)) if ahead else None

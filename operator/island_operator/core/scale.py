@@ -84,6 +84,19 @@ def starved(target: str, seen: Mapping[str, Fleet]) -> bool:
     return bool(new.unscheduled) and not new.booting and not leaving
 
 
+def frees_itself(room: Room, target: str, active: str | None, seen: Mapping[str, Fleet], *, fast: bool) -> bool:
+    """A GPU for the target's pods that have none comes without anybody's help: a pod is about to end, one that boots
+    will let another go, or the fast way takes it.
+    """
+    others = [f for f in seen.values() if f.revision != target]
+    if any(f.terminating or f.pods > f.target for f in seen.values()):
+        return True
+    if seen.get(target, _none(target)).booting and (fast or any(f.pods for f in others)):
+        return True
+    given = rush(room, target, active, seen, give=True)
+    return fast and any(given[f.revision] < f.target for f in others)
+
+
 def hold(n: int, target: str | None, seen: Mapping[str, Fleet]) -> dict[str, int]:
     """Replicas per revision when nothing rolls."""
     return {**dict.fromkeys(seen, 0), **({target: n} if target else {})}

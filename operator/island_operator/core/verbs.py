@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import rollout
+from island_operator.core import killswitch, rollout
 from island_operator.core.observe import Trouble
 from island_operator.core.state import Verb
 from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING, Cause
@@ -84,17 +84,27 @@ def _abort(state: State, here: Pass) -> tuple[State, str]:
     if run is None:
         raise Refused("no rollout is in progress; use rollback to leave the revision that serves")
     if run.fast:
-        raise Refused(f"a {run.kind} leads to what is known to serve, so it is not aborted")
+        raise Refused(_unstoppable(run))
     told = f"the rollout of revision {run.revision} was aborted in {run.phase}"
     return rollout.reject(state, run, Trouble("Aborted", f"aborted in {run.phase} by annotation"), here), told
 
 
+def _unstoppable(run: Run) -> str:
+    """Why no verb holds up what leads away from a fault or from islands that are not wanted, and what does."""
+    if run.kind == killswitch.KIND:
+        leave = "set spec.islands.enabled to true to have islands, or mend the spec if its pods cannot start"
+        return f"the kill switch is in progress, and no verb holds it up; {leave}"
+    return f"a {run.kind} to revision {run.revision} is in progress, and no verb holds it up; change the spec instead"
+
+
 def _rollback(state: State, here: Pass) -> tuple[State, str]:
     if state.run:
-        raise Refused("a rollout is in progress; use abort to leave it")
+        begun = "a rollout is in progress; use abort to leave it"
+        raise Refused(_unstoppable(state.run) if state.run.fast else begun)
     target = rollout.last_good(state, here) if state.active else None
     if target is None:
-        raise Refused("no earlier revision is left that was promoted and not rejected; change the spec")
+        off = "" if here.intent.islands else " and has islands off, as spec.islands.enabled says"
+        raise Refused(f"no earlier revision is left that was promoted and not rejected{off}; change the spec")
     told = f"revision {state.active} gives way to revision {target}"
     why = Trouble("RolledBackByHand", "rolled back by annotation")
     return rollout.fall_back(state, target, why, here), told
@@ -134,8 +144,10 @@ def _resume(state: State, here: Pass) -> tuple[State, str]:
 def _pause(state: State, here: Pass) -> tuple[State, str]:
     """Nothing goes forward; what fails is still rolled back, and the deadline does not run."""
     run = state.run
-    if run is None or run.fast:
+    if run is None:
         raise Refused("no rollout is in progress that could be paused")
+    if run.fast:
+        raise Refused(_unstoppable(run))
     if run.paused_at:
         raise Refused(f"the rollout has been paused since {run.paused_at}")
     told = f"the rollout of revision {run.revision} is paused in {run.phase}; resume, promote or abort it"
