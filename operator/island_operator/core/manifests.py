@@ -40,15 +40,15 @@ def deployment(parent: Object, revision: Revision, replicas: int) -> Object:
     )
 
 
-def services(parent: Object, port: int, active: Revision | None, traffic: Traffic | None) -> tuple[Object, ...]:
+def services(parent: Object, port: int, kept: Revision | None, traffic: Traffic | None) -> tuple[Object, ...]:
     """`<name>`: every engine pod, so that traffic is weighted by replicas. `-stable` and `-canary`: as traffic.py says.
-    The former keeps the active revision's snapshot a second time.
+    The former keeps the snapshot of what serves a second time.
     """
     name = parent["metadata"]["name"]
     every = {INSTANCE: name, ROLE: ENGINE}
     made = [_service(parent, name, every, port)]
     if traffic:
-        keep = {SNAPSHOT: active.text} if active else None
+        keep = {SNAPSHOT: kept.text} if kept else None
         made.append(_service(parent, f"{name}-stable", {**every, REVISION: traffic.stable}, port, keep))
         made.append(_service(parent, f"{name}-canary", {**every, REVISION: traffic.canary}, port))
     return tuple(made)

@@ -101,8 +101,11 @@ class _Act:
         wanted = self._replicas()
         active = self.here.revision(self.state.active) or self.here.revision(traffic.rolling(self.state))
         split = traffic.split(self.state, self.here, wanted)
+        kept, run = active, self.state.run
+        if run and run.phase == PROMOTING and split and split.stable == run.revision:
+            kept = self.here.revision(run.revision)  # it serves by now and is active next: one write says both
         desired, delete = self._deployments(wanted)  # first: a Gateway's webhook that hangs holds no kill switch up
-        desired += [*manifests.services(parent, asked.port, active, split), manifests.disruption_budget(parent)]
+        desired += [*manifests.services(parent, asked.port, kept, split), manifests.disruption_budget(parent)]
         desired += self._gate()
         if asked.gateway and split:
             desired.append(manifests.http_route(parent, asked.gateway, asked.port, split.share))
