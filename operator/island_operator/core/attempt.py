@@ -20,10 +20,18 @@ TOLD = {Verdict.FAIL: "Failed", Verdict.INCONCLUSIVE: "Inconclusive", Verdict.ER
 
 
 def begun(state: State, revision: str, here: Pass) -> Gate:
-    """A new one: the next number of this object, whoever asks for it."""
+    """A new one: the next number of this object, whoever asks for it. Where the status was lost, there are Jobs with
+    numbers that nobody remembers.
+    """
     number = 1 + max((gate.attempt for gate in (state.gate, state.regate) if gate), default=0)
-    job = gates.job_name(here.intent.name, here.intent.uid, revision, number)
+    while _made(job := gates.job_name(here.intent.name, here.intent.uid, revision, number), here):
+        number += 1
     return Gate(revision, number, job, here.now)
+
+
+def _made(name: str, here: Pass) -> bool:
+    job = here.snapshot.child("Job", name)
+    return job is not None and gates.owned(job, here.intent.uid)
 
 
 def judged(gate: Gate, here: Pass) -> tuple[Gate, gates.Finding]:

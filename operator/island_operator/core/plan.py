@@ -17,10 +17,10 @@ from island_operator.core import (
     observe,
     prometheus,
     record,
+    recovery,
     regate,
     rollout,
     scale,
-    state,
     traffic,
 )
 from island_operator.core import gate as gates
@@ -28,7 +28,6 @@ from island_operator.core.advance import advance
 from island_operator.core.clock import elapsed
 from island_operator.core.model import Plan, Target
 from island_operator.core.observe import BINDING, GATE, ROLE, label, leaving
-from island_operator.core.revision import remembered
 from island_operator.core.scale import Room
 from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING
 from island_operator.core.view import Pass
@@ -44,11 +43,10 @@ LOOK_AGAIN = 20.0  # seconds: a pod that is being created tells nobody that its 
 
 def reconcile(snapshot: Snapshot, now: str) -> Plan:
     """What to write, for one InferenceService and its children as they are. `now` is RFC 3339 UTC."""
-    parent = snapshot.parent
+    snapshot, before, unread = recovery.read(snapshot)
     seen = observe.fleets(snapshot, now)
-    before = state.read(parent.get("status") or {})
-    here = Pass(intent.read(parent), snapshot, seen, now)
-    known = _recovered(before, here)
+    here = Pass(intent.read(snapshot.parent), snapshot, seen, now)
+    known = recovery.recovered(before, unread, here)
     after = record.noted(advance(known, here), here)
     told = Plan(
         status=conditions.report(after, here),
@@ -79,14 +77,6 @@ def _watch(state: State, here: Pass) -> tuple[Target, ...]:
         for _, uid, address in fleet.engines
         if address
     )
-
-
-def _recovered(before: State, here: Pass) -> State:
-    """A status that was lost (children adopted by a new object): the stable Service knows what served."""
-    if before != state.State():
-        return before
-    revision = remembered(here.stable_service)
-    return replace(before, active=revision.hash) if revision else before
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from island_operator.core.coupling import planned
 from island_operator.core.model import Event
 from island_operator.core.revision import remembered
+from island_operator.core.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Pass:
 
     def tell(self, reason: str, note: str, *, warn: bool = False) -> None:
         """Note an event."""
-        self.events.append(Event("Warning" if warn else "Normal", reason, note[:1000]))
+        self.events.append(Event("Warning" if warn else "Normal", reason, cut(note, 1000)))
 
     def fleet(self, revision: str | None) -> Fleet | None:
         """The pods of a revision."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from island_operator.core.text import cut
+
 if TYPE_CHECKING:
     from island_operator.core.model import Object
 
@@ -27,12 +29,12 @@ def blamed(parent: Object, reason: str, message: str, now: str) -> Object:
     that this ends, or of nothing yet. What serves still serves.
     """
     generation, status = parent["metadata"]["generation"], parent.get("status") or {}
-    message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+    message = cut(message, LONGEST_MESSAGE)
     before = {condition["type"]: condition for condition in status.get("conditions") or ()}
     after = dict(before)
     for kind, state in (("Ready", "False"), ("Progressing", "True"), ("Degraded", "True")):
         old = before.get(kind)
-        if kind != "Degraded" and (old["status"] != state if old else kind == "Progressing"):
+        if kind != "Degraded" and (old.get("status") != state if old else kind == "Progressing"):
             continue
         after[kind] = {
             "type": kind,
@@ -40,6 +42,6 @@ def blamed(parent: Object, reason: str, message: str, now: str) -> Object:
             "reason": reason,
             "message": message,
             "observedGeneration": generation,
-            "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else now,
+            "lastTransitionTime": old.get("lastTransitionTime", now) if old and old.get("status") == state else now,
         }
     return {**status, "conditions": list(after.values())}

@@ -62,8 +62,8 @@ class Resources:
             meta, status = parent["metadata"], parent.get("status") or {}
             counts[str(status.get("phase", "Unknown"))] += 1  # Unknown before the first status
             for told in status.get("conditions") or ():
-                if told["status"] in VALUES:
-                    series = [meta["namespace"], meta["name"], told["type"], told["reason"]]
+                if told.get("status") in VALUES:
+                    series = [meta["namespace"], meta["name"], told["type"], told.get("reason", "")]
                     conditions.add_metric(series, VALUES[told["status"]])
         for phase, count in sorted(counts.items()):
             phases.add_metric([phase], count)

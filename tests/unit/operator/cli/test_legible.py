@@ -9,6 +9,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.damage import JSON, damaged
 from support.world import World, paused_canary
 
 from island_operator.api.status import Status
@@ -78,33 +79,6 @@ def worlds():
 
 
 WORLDS = worlds()
-KEYS = sorted({*Status.model_fields, *(k for w in WORLDS for k in w.status), "at", "step", "steps", "verdict", "type"})
-LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**63), 2**63), st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=8), st.sampled_from(["", "Warming", "PASS", "2026-01-01", NOW, "\x1b[31m", "0"]),
-)  # fmt: skip
-NAMES = st.one_of(st.sampled_from(KEYS), st.text(max_size=4))
-JSON = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
-    max_leaves=12,
-)
-
-
-def paths(value, here=()):
-    yield here
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in pairs:
-        yield from paths(inner, (*here, key))
-
-
-def planted(value, where, what):
-    for step in where[:-1]:
-        value = value[step]
-    if what is ...:
-        del value[where[-1]]
-    else:
-        value[where[-1]] = what
 
 
 @st.composite
@@ -113,13 +87,7 @@ def objects(draw, root="status"):
     moment = draw(st.integers(0, len(WORLDS) - 1))
     parent = copy.deepcopy(WORLDS[moment].parent)
     parent.setdefault("status", {})
-    for _ in range(draw(st.integers(1, 3))):
-        where = draw(st.sampled_from([p for p in paths(parent) if p[:1] == (root,)]))
-        what = draw(st.one_of(JSON, st.just(...)) if len(where) > 1 else JSON)
-        planted(parent, where, what)
-        if not isinstance(parent.get(root), dict):
-            break
-    return parent, moment
+    return draw(damaged(parent, (root,))), moment
 
 
 def children(world):

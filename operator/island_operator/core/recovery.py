@@ -1,0 +1,102 @@
+"""What the operator goes on from: the status as far as this release can read and follow it.
+
+What cannot be read is as if it had never been written, and nothing that serves is given up for it: what serves is found
+by the stable Service, or by the pods themselves. A run is one decision, so that one with a part that cannot be read
+begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from island_engine.gate.report import Verdict
+from island_operator.api.rollout import Checks
+from island_operator.core import legible, state
+from island_operator.core.revision import remembered
+from island_operator.core.transitions import CANARY, PHASES, STABLE
+
+if TYPE_CHECKING:
+    from island_operator.core.model import Object, Snapshot
+    from island_operator.core.revision import Revision
+    from island_operator.core.state import Gate, Known, Run, State
+    from island_operator.core.view import Pass
+
+_KINDS = {"Rollout", "KillSwitch", "Rollback", "Revert"}
+_MODES = {"Surge", "Replace", "Downtime"}
+_ACTIVE = {"status", "status.revisions", "status.revisions.active"}  # paths without which it is not known what serves
+_VERDICTS = {None, *map(str, Verdict)}
+
+
+def read(snapshot: Snapshot) -> tuple[Snapshot, State, tuple[str, ...]]:
+    """The snapshot with a status that fits, the decisions in it, and the paths of what was left out."""
+    told, unread = legible.status(snapshot.parent.get("status"))
+    known, gone = state.read(told), list(unread)
+    run = known.run
+    if run and (any(path.startswith("status.run") for path in unread) or not _followed(run)):
+        run, gone = None, [*gone, "status.run"]
+    gate, regate = _judgeable(known.gate, "status.gate", gone), _judgeable(known.regate, "status.regate", gone)
+    history = tuple(_proved(one, gone) for one in known.history)
+    if run and run.revision != known.active:
+        run = replace(run, previous=run.previous or known.active)
+    sound = replace(known, run=run, gate=gate, regate=regate, history=history)
+    return replace(snapshot, parent={**snapshot.parent, "status": told}), sound, tuple(dict.fromkeys(gone))
+
+
+def _followed(run: Run) -> bool:
+    """Each of its words is one of this release's."""
+    words = run.phase in PHASES and run.phase != STABLE and run.kind in _KINDS and run.mode in _MODES
+    return words and (run.phase != CANARY or run.step < len(run.steps)) and _checked(run.checks)
+
+
+def _checked(limits: Object | None) -> bool:
+    if limits is None:
+        return True
+    try:
+        Checks.model_validate(limits)
+    except ValidationError:
+        return False
+    return "minRequests" in limits
+
+
+def _judgeable(gate: Gate | None, path: str, gone: list[str]) -> Gate | None:
+    if gate is None or gate.verdict in _VERDICTS:
+        return gate
+    gone.append(path)
+    return None
+
+
+def _proved(known: Known, gone: list[str]) -> Known:
+    if known.verdict in _VERDICTS:
+        return known
+    gone.append("status.revisions.history")
+    return replace(known, verdict=None, fingerprint=None)
+
+
+def recovered(before: State, unread: tuple[str, ...], here: Pass) -> State:
+    """With what serves, where the status has lost it: children adopted by a new object, or what could not be read."""
+    if unread:
+        told = f"this release cannot read {legible.named(unread)}, and goes on as if it had never been written"
+        here.tell("StatusUnreadable", told, warn=True)
+    name = before.active
+    if here.revision(name) or here.fleet(name) or not (name or _lost(before, unread, here)):
+        return before
+    found = _serving(here)
+    return replace(before, active=found.hash) if found else before
+
+
+def _lost(before: State, unread: tuple[str, ...], here: Pass) -> bool:
+    """The status itself shows that something served."""
+    parts = bool(before.run and before.run.previous) or any(known.promoted_at for known in before.history)
+    pair = bool(here.snapshot.parent["status"].get("islands"))
+    return before == state.State() or parts or pair or not _ACTIVE.isdisjoint(unread)
+
+
+def _serving(here: Pass) -> Revision | None:
+    """By the stable Service, which keeps the parts of the active revision; else what has most Ready pods."""
+    if kept := remembered(here.stable_service):
+        return kept
+    fleets = sorted(here.seen.values(), key=lambda fleet: fleet.ready, reverse=True)
+    return next((found for fleet in fleets if fleet.ready and (found := here.revision(fleet.revision))), None)
