@@ -167,7 +167,7 @@ class Metrics:
         if _is_true(new, "RolledBack") and not _is_true(old, "RolledBack"):
             cause = next(str(c.get("reason")) for c in new["conditions"] if c["type"] == "RolledBack")
             self._rollbacks.labels(cause if cause in CAUSES else "Other").inc()
-        told = {(v["name"], v["at"]) for v in old.get("verbs") or ()}
+        told = {(v.get("name"), v.get("at")) for v in old.get("verbs") or ()}  # another release may have written them
         for verb in new.get("verbs") or ():
             if (verb["name"], verb["at"]) not in told:
                 self._verbs.labels(verb["name"] if verb["name"] in VERBS else "unknown").inc()
@@ -182,4 +182,4 @@ class Metrics:
 
 
 def _is_true(status: Object, kind: str) -> bool:
-    return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or ())
+    return any(c.get("type") == kind and c.get("status") == "True" for c in status.get("conditions") or ())

@@ -48,6 +48,7 @@ def test_metrics_count_verdicts_once_per_job_and_rollbacks_when_they_happen():
     theirs = {"conditions": [{"type": "RolledBack", "status": "True", "reason": "AnyWordOfAReport"}]}
     metrics.recorded({}, theirs)
     verbs = [{"name": "abort", "at": "t"}, {"name": "promot", "at": "t"}]
+    metrics.recorded({"verbs": [{}], "conditions": [{}]}, {})  # what a newer release left
     metrics.recorded({"verbs": verbs[:1]}, {"verbs": verbs})
     metrics.recorded({}, {"verbs": verbs[:1]})
     metrics.scraped("error")
