@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from island_operator.cluster.kinds import INSTANCE, PARENT
 from island_operator.core.model import Snapshot
+from island_operator.core.news import wakes
 
 if TYPE_CHECKING:
     from island_operator.cluster.protocol import Listing
@@ -44,7 +45,8 @@ class Cache:
         self._shelves: defaultdict[Key, dict[tuple[str, str], Object]] = defaultdict(dict)
 
     def put(self, kind: str, obj: Object) -> Key | None:
-        """Keep the newer of what we hold and what comes. Returns the key to reconcile; None when nothing is new.
+        """Keep the newer of what we hold and what comes. Returns the key to reconcile; None when nothing is new that
+        anybody decides by.
 
         The answers to our own writes come here too, so their echo on the watch wakes nobody.
         """
@@ -56,8 +58,8 @@ class Cache:
         if held is not None and held["metadata"]["uid"] == meta["uid"] and _version(held) >= _version(obj):
             return None
         meta = {name: value for name, value in meta.items() if name != "managedFields"}
-        shelf[kind, meta["name"]] = _shared({**obj, "kind": kind, "metadata": meta})
-        return key
+        new = shelf[kind, meta["name"]] = _shared({**obj, "kind": kind, "metadata": meta})
+        return key if held is None or wakes(held, new) else None
 
     def drop(self, kind: str, obj: Object) -> Key | None:
         """It is gone. Returns the key to reconcile; None when we hold another of that name, or none."""

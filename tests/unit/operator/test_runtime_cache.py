@@ -20,7 +20,7 @@ def parent(version, uid="p", **status):
 def child(version, uid="c", name="x-1", labels=None):
     labels = {INSTANCE: "x"} if labels is None else labels
     meta = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
-    return {"kind": "Deployment", "metadata": meta}
+    return {"kind": "Deployment", "metadata": meta, "spec": {"replicas": version}}
 
 
 def held(cache):
@@ -47,6 +47,13 @@ def test_the_echo_of_our_own_write_wakes_nobody():
     cache = Cache()
     cache.put("InferenceService", parent(5, phase="Stable"))
     assert cache.put("InferenceService", parent(5, phase="Stable")) is None
+
+
+def test_what_a_childs_own_controller_writes_is_kept_and_wakes_nobody():
+    cache, busy = Cache(), {**child(6), "spec": child(5)["spec"], "status": {"readyReplicas": 1}}
+    cache.put("InferenceService", parent(1))
+    assert [cache.put("Deployment", obj) for obj in (child(5), busy, child(7))] == [KEY, None, KEY]
+    assert held(cache) == {"x-1": "7"}
 
 
 def test_managed_fields_are_dropped_and_the_caller_keeps_its_object():
