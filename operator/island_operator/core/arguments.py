@@ -1,6 +1,7 @@
-"""Flags in spec.engine.args that islands do not go with: said in the status before a gate boots, and only while islands
-are on: the stock half takes them all. The engine has the same table, with reasons (docs/engine.md), and the last
-word: it also knows what SGLang makes of a flag.
+"""What is wrong with spec.engine.args, said in the status before anything boots.
+
+Flags that islands do not go with count only while islands are on: the stock half takes them all. The engine has the
+same table, with reasons (docs/engine.md), and the last word: it also knows what SGLang makes of a flag.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from island_operator.core.model import Object
 
 UNPROVED_DRAFTS = ("DFLASH", "DSPARK", "UNO")
 ALIASES = {"--enable-hicache": "--enable-hierarchical-cache", "--pipeline-parallel-size": "--pp-size"}
@@ -45,12 +48,21 @@ REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {  # which values, and w
     "--enable-decoder-swa-bounded-replay": (_always, "drop it"),
 }
 
+# What SGLang 0.5.23 multiplies into the devices of one engine (compute_world_size of its server_args); attention DP,
+# and the other degrees, are within the first.
+DEGREES = {
+    "--tp-size": ("--tp-size", "--tensor-parallel-size"),
+    "--dp-size": ("--dp-size", "--data-parallel-size"),
+    "--pp-size": ("--pp-size", "--pipeline-parallel-size"),
+}
+_SHORTEST = len("--tp")
+_WITHIN_TP = "--enable-dp-attention"  # makes --dp-size the degree of attention DP
+_PLACED = ("--nnodes", "--base-gpu-id", "--gpu-id-step")  # whoever says these knows the devices better
+
 
 def refused(arguments: Sequence[str]) -> str | None:
-    """The first flag that islands refuse, as a sentence. `--flag value`, `--flag=value`, or both words in one item."""
-    for item, following in pairwise([*arguments, ""]):
-        flag = item.split(" ", 1)[0].split("=", 1)[0]
-        value = item[len(flag) + 1 :] or following
+    """The first flag that islands refuse, as a sentence."""
+    for flag, value in _said(arguments):
         for full in _meant(flag):
             broken, use = REFUSED[ALIASES.get(full, full)]
             if broken(value):
@@ -61,9 +73,53 @@ def refused(arguments: Sequence[str]) -> str | None:
 
 def ungateable(arguments: Sequence[str]) -> str | None:
     """A flag with which no gate ever says PASS, as a sentence: it would be PacedEngine at every attempt."""
-    if any(item.split(" ", 1)[0].split("=", 1)[0] == "--pace" for item in arguments):
+    if any(flag == "--pace" for flag, _ in _said(arguments)):
         return "spec.engine.args: --pace serves dummies, which no gate can compare: set spec.gate.enabled to false"
     return None
+
+
+def starved(parts: Object) -> str | None:
+    """More devices than a pod of these parts of a revision asks for, as a sentence: such an engine dies at its boot."""
+    asked, arguments = parts["accelerator"], parts["engine"].get("args", ())
+    has, flags = _granted(parts), {flag for flag, _ in _said(arguments)}
+    if not has or not flags.isdisjoint(_PLACED):
+        return None
+    said, takes = [], 1
+    for degree, names in DEGREES.items():
+        values = [v for flag, v in _said(arguments) if any(_short(flag, name) for name in names)]
+        if not values or (degree == "--dp-size" and _WITHIN_TP in flags):
+            continue
+        if not values[-1].isdecimal():
+            return None  # SGLang's to refuse
+        said.append(f"{degree} {values[-1]}")
+        takes *= int(values[-1])
+    if takes <= has:
+        return None
+    told = f"spec.engine.args: {' '.join(said)} takes {takes} of {asked['resource']}, and a pod has {has}"
+    return f"{told}: set spec.accelerator.count to {takes}, or lower it"
+
+
+def _granted(parts: Object) -> int:
+    """Devices of a pod: spec.accelerator.count, unless spec.podTemplate says otherwise. 0: none, or not to be told."""
+    asked = parts["accelerator"]
+    containers = ((parts.get("podTemplate") or {}).get("spec") or {}).get("containers") or ()
+    for container in containers:
+        if container.get("name") == "engine":
+            limits = (container.get("resources") or {}).get("limits") or {}
+            if any("/" in name for name in limits):
+                return int(limits[asked["resource"]]) if str(limits.get(asked["resource"])).isdecimal() else 0
+    return int(asked.get("count", 1))
+
+
+def _said(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Flags with what follows them: `--flag value`, `--flag=value`, or both words in one item."""
+    for item, following in pairwise([*arguments, ""]):
+        flag = item.split(" ", 1)[0].split("=", 1)[0]
+        yield flag, item[len(flag) + 1 :].strip() or following
+
+
+def _short(flag: str, full: str) -> bool:
+    return len(flag) >= _SHORTEST and full.startswith(flag)
 
 
 def _meant(flag: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from island_operator.core.arguments import refused, ungateable
+from island_operator.core.arguments import refused, starved, ungateable
 from island_operator.core.clock import seconds
 from island_operator.core.merge import TemplateError, check_template
 from island_operator.core.observe import Trouble
@@ -107,11 +107,15 @@ def _revision(spec: Object) -> tuple[Revision | None, Trouble | None]:
         return None, Trouble("PodTemplateInvalid", str(error))
     except ValueError as error:
         return None, Trouble("PartitionInvalid", str(error))
-    arguments = revision.parts["engine"].get("args", ())
-    wrong = refused(arguments) or (ungateable(arguments) if spec["gate"]["enabled"] else None)
-    if revision.half.islands and wrong:
+    if wrong := _wrong_arguments(revision, gated=bool(spec["gate"]["enabled"])):
         return None, Trouble("ArgumentRefused", wrong)
     if len(revision.text) > SNAPSHOT_BYTES:
         told = f"spec is {len(revision.text)} bytes of JSON, more than the {SNAPSHOT_BYTES} that a revision can keep"
         return None, Trouble("SpecTooLarge", f"{told}: shorten spec.engine.env, spec.engine.args or spec.podTemplate")
     return revision, None
+
+
+def _wrong_arguments(revision: Revision, *, gated: bool) -> str | None:
+    arguments = revision.parts["engine"].get("args", ())
+    of_islands = refused(arguments) or (ungateable(arguments) if gated else None)
+    return (of_islands if revision.half.islands else None) or starved(revision.parts)

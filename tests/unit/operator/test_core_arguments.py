@@ -4,8 +4,9 @@ import pytest
 from support.world import HALF, World
 
 from island_engine import refusals
+from island_engine.gate import arguments as gate_arguments
 from island_operator.api.rules import COUPLED_FLAGS
-from island_operator.core.arguments import ALIASES, REFUSED, UNPROVED_DRAFTS, refused
+from island_operator.core.arguments import ALIASES, DEGREES, REFUSED, UNPROVED_DRAFTS, refused, starved
 
 
 def test_the_flags_are_those_that_the_engine_refuses():
@@ -91,3 +92,79 @@ def test_no_gate_boots_for_it_what_serves_stays_and_the_stock_half_takes_it():
     assert world.condition("Ready")["status"] == "True"
     assert {p["metadata"]["labels"][HALF] for p in world.pods()} == {"stock"}
     assert "--enable-hierarchical-cache" in world.pods()[0]["spec"]["containers"][0]["args"]
+
+
+def parts(arguments, count=1, **more):
+    return {"engine": {"args": arguments}, "accelerator": {"resource": "nvidia.com/gpu", "count": count}, **more}
+
+
+def limits(devices, name="engine"):
+    resources = {"limits": devices}
+    return {"spec": {"containers": [{"name": name, "resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "takes"),
+    [
+        (["--tp-size", "2"], "--tp-size 2", 2),
+        (["--tp", "2"], "--tp-size 2", 2),
+        (["--tp=4"], "--tp-size 4", 4),
+        (["--tensor-parallel-size 2"], "--tp-size 2", 2),
+        (["--tensor-par=2"], "--tp-size 2", 2),
+        (["--dp-size", "2"], "--dp-size 2", 2),
+        (["--data-parallel-size=2"], "--dp-size 2", 2),
+        (["--pp-size=3"], "--pp-size 3", 3),
+        (["--pipeline-parallel-size", "3"], "--pp-size 3", 3),
+        (["--tp", "2", "--dp", "2", "--dtype", "auto"], "--tp-size 2 --dp-size 2", 4),
+        (["--tp", "8", "--tp-size", "2"], "--tp-size 2", 2),
+        (["--tp", "2", "--dp", "2", "--enable-dp-attention"], "--tp-size 2", 2),
+    ],
+    ids=str,
+)
+def test_more_devices_than_a_pod_has_are_told_with_the_field(arguments, said, takes):
+    assert starved(parts(arguments)) == (
+        f"spec.engine.args: {said} takes {takes} of nvidia.com/gpu, and a pod has 1: set spec.accelerator.count to "
+        f"{takes}, or lower it"
+    )
+    assert starved(parts(arguments, count=takes)) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        parts([]),
+        parts(["--tp", "1"]),
+        parts(["--tp", "2"], count=0),  # engines on CPUs
+        parts(["--tp-size", "two"]),  # SGLang says it better
+        parts(["--tp", "8", "--nnodes", "4"]),
+        parts(["--tp-size-of-mine", "2", "--moe-dense-tp-size", "4", "--attn-dp-size=2"]),
+        parts(["--tp", "2"], podTemplate=limits({"nvidia.com/gpu": "2"})),
+        parts(["--tp", "2"], podTemplate=limits({"nvidia.com/mig-3g.40gb": 2})),
+    ],
+    ids=str,
+)
+def test_what_a_pod_has_enough_of(given):
+    assert starved(given) is None
+
+
+def test_a_pod_template_that_gives_fewer_or_is_about_another_container():
+    assert "a pod has 1" in starved(parts(["--tp", "2"], count=2, podTemplate=limits({"nvidia.com/gpu": 1})))
+    assert starved(parts(["--tp", "2"], podTemplate=limits({"nvidia.com/gpu": 2}, name="sidecar")))
+
+
+def test_the_degrees_are_those_that_the_gate_counts():
+    names = {name for names in DEGREES.values() for name in names}
+    assert {name for names in gate_arguments._DEGREES for name in names} - {"--tp", "--dp"} <= names
+
+
+def test_it_is_told_for_both_halves_before_anything_boots_and_what_serves_stays():
+    world = World().settle()
+    before, jobs = {p["metadata"]["uid"] for p in world.pods()}, list(world.jobs_made)
+    for islands in (False, True):
+        world.edit(engine__args=["--tp", "2"], islands__enabled=islands)
+        world.settle()
+        for kind in ("Ready", "Degraded"):
+            assert world.condition(kind)["reason"] == "ArgumentRefused"
+            assert "set spec.accelerator.count to 2" in world.condition(kind)["message"]
+        assert world.jobs_made == jobs
+        assert {p["metadata"]["uid"] for p in world.pods()} == before
