@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Summary, Verdict, parse_termination
+from island_operator.core import security
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import condition, container_statuses, leaving, refusal, trouble
-from island_operator.core.security import RESTRICTED
 from island_operator.core.text import escaped, last_line
 
 if TYPE_CHECKING:
@@ -95,12 +95,16 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
         return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")
     begun = str(job["metadata"].get("creationTimestamp", now))
     if pod is None and not _had_pod(job) and elapsed(begun, now) >= NO_POD:
-        why = "a quota, a LimitRange or pod security refuses it"
-        told = f"Job {gate.job} gets no pod: {why}, see kubectl describe job {gate.job}"
-        return Finding(
-            None, "PodsRefused", f"{told}; the restricted standard wants spec.podTemplate to say {RESTRICTED}"
-        )
+        return Finding(None, "PodsRefused", _refused(gate, job))
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
+
+
+def _refused(gate: Gate, job: Object) -> str:
+    """Only an Event says who refuses a Job's pod; the pod itself says whether pod security may be it."""
+    lacks = security.lacking(job["spec"]["template"]["spec"])
+    who = "pod security, a quota or a LimitRange" if lacks else "a quota or a LimitRange"
+    told = f"Job {gate.job} gets no pod: {who} refuses it, kubectl describe job {gate.job} says which"
+    return f"{told}; if pod security does, {lacks}" if lacks else told
 
 
 def _had_pod(job: Object) -> bool:

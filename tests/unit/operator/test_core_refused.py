@@ -83,16 +83,31 @@ def test_a_gate_job_that_is_refused_is_named_and_meets_the_gates_deadline():
     assert world.ready() == 2
 
 
-def test_a_gate_whose_pod_is_refused_is_named_though_nobody_but_an_event_tells():
-    world = World().settle()
-    world._jobs = lambda: None  # the Job controller is refused every pod
+def gate_without_a_pod(**changes):
+    """What is said of a gate whose Job controller is refused every pod."""
+    world = World(**changes).settle()
+    world._jobs = lambda: None
     world.edit(islands__enabled=True)
     turns(world, 4)
     assert world.condition("Ready")["reason"] == "Gating"
     turns(world, 3, 10)
-    ready = world.condition("Ready")
-    assert ready["reason"] == "PodsRefused"
-    assert f"see kubectl describe job {world.status['gate']['job']}" in ready["message"]
+    assert world.condition("Ready")["reason"] == "PodsRefused"
+    assert f"kubectl describe job {world.status['gate']['job']} says which" in world.condition("Ready")["message"]
+    return world.condition("Ready")["message"]
+
+
+def test_a_gate_whose_pod_is_refused_is_named_though_nobody_but_an_event_tells():
+    told = gate_without_a_pod()
+    assert f"; if pod security does, add to spec.podTemplate: {RESTRICTED}; {INSTEAD}" in told
+    assert told.count("pod security") == 2
+
+
+def test_a_gate_whose_pod_meets_the_restricted_standard_is_refused_by_something_else():
+    fits = {"podTemplate": json.loads(RESTRICTED), "model__source": {"pvc": "weights"}}
+    assert ": a quota or a LimitRange refuses it, " in gate_without_a_pod(**fits)
+    assert f"does, {INSTEAD}" in gate_without_a_pod(podTemplate=json.loads(RESTRICTED))
+    sidecar = [{"name": "engine"}, {"name": "beside", "image": "x"}]
+    assert "does, add to" in gate_without_a_pod(**fits | {"podTemplate": {"spec": {"containers": sidecar}}})
 
 
 def test_a_kill_switch_that_is_refused_keeps_what_serves_and_goes_through_when_it_may():
@@ -129,7 +144,7 @@ def test_auto_rollback_false_holds_where_something_serves():
 def test_a_job_whose_deadline_took_its_pod_is_not_told_to_be_refused_one():
     world = World(gpus=2).settle()
     world.edit(islands__enabled=True)
-    turns(world, 6)
+    turns(world, 10)
     assert world.condition("Ready")["reason"] == "InsufficientGPU"
     said = world.status["gate"]["message"]
     world._jobs = lambda: None
