@@ -65,7 +65,7 @@ class Fleet:
     terminating: int = 0  # still hold their GPU
     booting: int = 0  # on a node, not ready
     creating: int = 0  # of those, waiting for volumes and network, and not for long enough to be named
-    unscheduled: int = 0
+    unscheduled: int = 0  # the scheduler has looked, and found no node
     fresh: int = 0  # of those, not for long enough to be named
     troubles: tuple[Trouble, ...] = ()  # of pods that are not ready, what most wants mending first
     crashes: tuple[Trouble, ...] = ()  # of every pod that ever restarted, ready again or not
@@ -104,7 +104,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
     ills = {p["metadata"]["name"]: trouble(p, now, snapshot) for p in living if not is_ready(p)}
     some: Object = deployment or next(iter(pods), {"metadata": {}})
     refused = refusal(snapshot, "Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
-    unscheduled = [p["metadata"]["name"] for p in living if not placed(p)]
+    unscheduled = [p["metadata"]["name"] for p in living if _unplaced(p)]
     found = (*((refused,) if refused else ()), *(ill for ill in ills.values() if ill), *_refusals(deployment))
     return Fleet(
         revision=name,
@@ -194,6 +194,10 @@ def ended(pod: Object) -> bool:
 def placed(pod: Object) -> bool:
     """The scheduler has found a node."""
     return bool(pod["spec"].get("nodeName"))
+
+
+def _unplaced(pod: Object) -> bool:
+    return not placed(pod) and condition(pod, "PodScheduled").get("status") == "False"
 
 
 def container_statuses(pod: Object) -> list[Any]:
