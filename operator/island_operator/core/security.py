@@ -24,7 +24,7 @@ def advice(told: str) -> str:
 
 
 def lacking(pod: Object) -> str:
-    """What makes a pod of this spec fit the restricted standard, where nobody tells who refuses it; empty where it fits."""
+    """What makes a pod of this spec fit the restricted standard, where nobody tells who refuses it; empty: nothing."""
     containers = [*(pod.get("initContainers") or ()), *pod["containers"]]
     fits = all(_restricted(pod.get("securityContext") or {}, c.get("securityContext") or {}) for c in containers)
     return _remedy(context=not fits, volumes=any("hostPath" in volume for volume in pod.get("volumes") or ()))
