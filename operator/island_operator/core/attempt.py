@@ -26,7 +26,9 @@ def begun(state: State, revision: str, here: Pass) -> Gate:
     number = 1 + max((gate.attempt for gate in (state.gate, state.regate) if gate), default=0)
     while _made(job := gates.job_name(here.intent.name, here.intent.uid, revision, number), here):
         number += 1
-    return Gate(revision, number, job, here.now)
+    gate = Gate(revision, number, job, here.now)
+    told = gates.judge(gate, here.intent.gate_deadline, here.snapshot, here.now)  # else the next pass writes only that
+    return gate if told.verdict else replace(gate, reason=told.reason, message=told.message)
 
 
 def _made(name: str, here: Pass) -> bool:
