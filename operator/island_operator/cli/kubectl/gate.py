@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from island_engine.gate import page
 from island_engine.gate.pictures import VERDICT_COLORS
 from island_engine.gate.report import SCHEMA
-from island_operator.cli.kubectl import tree
+from island_operator.cli.kubectl import tree, view
 from island_operator.cli.kubectl.access import Refusal
 from island_operator.cli.kubectl.legible import UNLIKE
 from island_operator.cli.kubectl.status import now
@@ -21,7 +21,7 @@ from island_operator.cli.kubectl.text import age, duration, labelled, show, show
 from island_operator.cluster.protocol import ApiError
 from island_operator.core import state
 from island_operator.core.gate import CONTAINER, owned, pod_of
-from island_operator.core.observe import ended, placed
+from island_operator.core.observe import ended, placed, trouble
 
 if TYPE_CHECKING:
     import argparse
@@ -69,7 +69,7 @@ def summary(gate: state.Gate, moment: str) -> list[Text]:
     lines = [
         _line("Verdict", tree.marked(tree.VERDICTS.get(verdict, tree.MOVING), verdict)),
         _line("Revision", gate.revision),
-        _line("Job", f"{gate.job}, attempt {gate.attempt}, begun {age(gate.started_at, moment)} ago"),
+        _line("Job", f"{gate.job}, begun {age(gate.started_at, moment)} ago"),
     ]
     if gate.reason:
         lines.append(_line("Reason", gate.reason))
@@ -95,9 +95,9 @@ def _line(name: str, told: Text | str) -> Text:
 async def _logs(args: argparse.Namespace, access: Access, snapshot: Snapshot, gate: state.Gate) -> None:
     """From the pod while it is there, else what the operator kept of it."""
     pod = _pod(snapshot, gate)
-    if pod and args.follow:
+    if args.follow and (pod or not gate.verdict):
         with _opened(args.output) as file:
-            async for part in follow(access, pod["metadata"]["namespace"], pod["metadata"]["name"]):
+            async for part in follow(access, args.name):
                 file.write(spoken(part))
                 file.flush()
         return
@@ -120,28 +120,50 @@ def _pod(snapshot: Snapshot, gate: state.Gate) -> Object | None:
     return pod_of(job, snapshot) if job and owned(job, uid) else None
 
 
-async def follow(access: Access, namespace: str, pod: str) -> AsyncIterator[str]:
-    """What its container says, as it says it, until it has ended. Asked for again and again: a gate says a line every
-    ten seconds, and a connection that breaks costs nothing.
+async def follow(access: Access, name: str) -> AsyncIterator[str]:
+    """What the newest gate's container says, as it says it, until the gate has ended. Asked for again and again: a gate
+    says a line every ten seconds, and a connection that breaks costs nothing. What keeps it from starting is said on
+    standard error, each thing once; a gate that never said anything gives way to the one that follows it.
     """
-    said, told = "", False
+    said, told, job = "", set[str](), ""
     while True:
-        found = await access.cluster.get("Pod", namespace, pod)
-        try:
-            now_said = await access.cluster.log(namespace, pod, CONTAINER) if found and placed(found) else ""
-        except ApiError as error:
-            if error.status != 400:  # its container has not started yet
-                raise
-            now_said = ""
-        if not (now_said or told):
-            sys.stderr.write(f"kubectl island: waits for pod {pod} to start\n")
-            told = True
+        snapshot = await access.snapshot(name)
+        gate = newest(snapshot.parent)
+        if gate is None or (said and gate.job != job):
+            return
+        job, pod = gate.job, _pod(snapshot, gate)
+        now_said = await _log(access, pod) if pod and placed(pod) else ""
         if len(now_said) > len(said):
             yield now_said.removeprefix(said)
             said = now_said
-        if found is None or ended(found):
+        over = ended(pod) if pod else bool(gate.verdict)
+        if not said and (waits := _waits(snapshot, gate, pod, over=over)) not in told:
+            sys.stderr.write(f"kubectl island: {waits}\n")
+            told.add(waits)
+        if over:
             return
         await asyncio.sleep(EVERY)
+
+
+async def _log(access: Access, pod: Object) -> str:
+    try:
+        return await access.cluster.log(pod["metadata"]["namespace"], pod["metadata"]["name"], CONTAINER)
+    except ApiError as error:
+        if error.status != 400:  # its container has not started yet
+            raise
+        return ""
+
+
+def _waits(snapshot: Snapshot, gate: state.Gate, pod: Object | None, *, over: bool) -> str:
+    """Why a gate says nothing."""
+    if over:
+        return (
+            f"the gate of revision {gate.revision} ended without a log: {gate.verdict or 'no verdict'}, {gate.message}"
+        )
+    if pod is None:
+        return f"waits for the pod of Job {gate.job}: {gate.message or 'the Job is about to start'}"
+    ill = trouble(pod, now(), snapshot)
+    return f"{view.pod_status(pod)}: {ill.message}" if ill else f"waits for pod {pod['metadata']['name']} to start"
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

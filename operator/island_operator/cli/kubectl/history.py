@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from island_operator.cli.kubectl import tree, view
+from island_operator.cli.kubectl.legible import wish
 from island_operator.cli.kubectl.model import plain
 from island_operator.cli.kubectl.status import now
 from island_operator.cli.kubectl.text import age, columns, show, show_json
 from island_operator.core import state
-from island_operator.core.revision import remembered
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from island_operator.core.model import Snapshot
 
 HEAD = ("REVISION", "ROLE", "ISLANDS", "RATIO", "TOKENS", "GATE", "PROMOTED", "REJECTED")
+RUNNING = "RUNNING"  # where a verdict will be
 
 
 async def run(args: argparse.Namespace, access: Access) -> int:
@@ -48,6 +49,7 @@ def table(snapshot: Snapshot, moment: str) -> list[Text]:
     for one in found["revisions"]:
         pair = one["pair"] or {}
         verdict = one["verdict"] or ""
+        mark = tree.MOVING if verdict == RUNNING else tree.VERDICTS.get(verdict, tree.WARNING)
         promoted, refused = one["promotedAt"], one["rejected"]
         rows.append(
             [
@@ -56,7 +58,7 @@ def table(snapshot: Snapshot, moment: str) -> list[Text]:
                 ("on" if pair["islands"] else "off") if pair else "",
                 (pair.get("ratio") or "unified") if pair else "",
                 f"{pair['maxTotalTokens']:,}" if pair.get("maxTotalTokens") else "",
-                tree.marked(tree.VERDICTS.get(verdict, tree.WARNING), verdict),
+                tree.marked(mark, verdict),
                 f"{age(promoted, moment)} ago" if promoted else "",
                 f"{refused['reason']}, {age(refused['at'], moment)} ago: {refused['message']}" if refused else "",
             ]
@@ -78,15 +80,14 @@ def _names(known: state.State, snapshot: Snapshot) -> list[str]:
 
 
 def _revision(name: str, known: state.State, snapshot: Snapshot) -> dict[str, Any]:
-    deployment = snapshot.child("Deployment", f"{snapshot.parent['metadata']['name']}-{name}")
-    kept = remembered(deployment, name)
+    kept = view.parts_of(name, snapshot, wish(snapshot.parent))
     remembrance, rejection = known.known(name), known.rejection(name)
-    gate = next((g for g in (known.regate, known.gate) if g and g.revision == name and g.verdict), None)
+    gate = view.gate_of(name, known)
     return {
         "revision": name,
         "roles": list(view.roles(name, known)),
         "pair": plain(view.pair_of(kept.half) if kept else view.remembered_pair(name, known)),
-        "verdict": (remembrance and remembrance.verdict) or (gate and gate.verdict),
+        "verdict": (remembrance and remembrance.verdict) or (gate and (gate.verdict or RUNNING)),
         "promotedAt": remembrance.promoted_at if remembrance else None,
         "rejected": {"reason": rejection.reason, "at": rejection.at, "message": rejection.message}
         if rejection

@@ -156,7 +156,7 @@ def _gate(gate: Gate) -> Row:
         mark, status = VERDICTS.get(gate.verdict, WARNING), gate.verdict
     else:
         mark, status = MOVING, "Running" if gate.reason in {None, "GateRunning"} else str(gate.reason)
-    told = [f"attempt {gate.attempt}"]
+    told = []
     if gate.verdict and gate.verdict != "PASS" and gate.reason:
         told.append(gate.reason)
     if gate.probes:

@@ -19,7 +19,9 @@ from island_operator.core.transitions import CANARY, GATING, PHASES, ROLLING_BAC
 
 if TYPE_CHECKING:
     from island_operator.core.coupling import Half
+    from island_operator.core.intent import Intent
     from island_operator.core.model import Object, Snapshot
+    from island_operator.core.revision import Revision as Kept
     from island_operator.core.state import State
 
 UNSEEN = "Unseen"  # the phase of an object that no operator has looked at
@@ -109,19 +111,17 @@ class _Look:
         return Step(run.step + 1, len(run.steps), weight, pause, left)
 
     def _order(self) -> list[str]:
-        """What comes, what serves, what is asked for; then what else has a Deployment, newest first."""
+        """What comes, what serves, what is asked for; then what else has a Deployment, newest first. What was only ever
+        gated, and is not asked for any more, is history.
+        """
         known = self.known
         first = [known.run.revision if known.run else None, known.active, known.desired]
         fleets = sorted(self.seen.values(), key=lambda f: f.created, reverse=True)
-        gate = [known.gate.revision] if known.gate else []
-        names = [*first, *(f.revision for f in fleets), *gate]
-        return [name for name in dict.fromkeys(names) if name]
+        return [name for name in dict.fromkeys([*first, *(f.revision for f in fleets)]) if name]
 
     def _revision(self, name: str) -> Revision:
         fleet, remembrance, rejection = self.seen.get(name), self.known.known(name), self.known.rejection(name)
-        asked = self.wish.revision if self.wish else None
-        kept = remembered(fleet.deployment if fleet else None, name)
-        kept = kept or (asked if asked and asked.hash == name else None)
+        kept = parts_of(name, self.snapshot, self.wish)
         pods = (p for p in self.snapshot.of("Pod") if label(p, observe.REVISION) == name and not observe.ended(p))
         return Revision(
             name=name,
@@ -139,11 +139,12 @@ class _Look:
         )
 
     def _gate(self, name: str) -> Gate | None:
-        """The newest gate about a revision, scheduled ones included."""
-        gates = (g for g in (self.known.gate, self.known.regate) if g and g.revision == name)
-        if (gate := max(gates, key=lambda g: g.attempt, default=None)) is None:
+        """The newest gate about a revision, scheduled ones included; None once it has ended and its Job is gone."""
+        if (gate := gate_of(name, self.known)) is None:
             return None
         job = self.snapshot.child("Job", gate.job)
+        if gate.verdict and job is None:
+            return None
         uid = job["metadata"]["uid"] if job else None
         pods = (p for p in self.snapshot.of("Pod") if label(p, ROLE) == GATE)
         mine = (p for p in pods if any(o.get("uid") == uid for o in p["metadata"].get("ownerReferences") or ()))
@@ -174,6 +175,19 @@ class _Look:
             created=str(pod["metadata"].get("creationTimestamp", "")),
             trouble=ill.reason if ill else None,
         )
+
+
+def parts_of(name: str, snapshot: Snapshot, asked: Intent | None) -> Kept | None:
+    """A revision's parts, from its Deployment or from the spec that asks for it."""
+    kept = remembered(snapshot.child("Deployment", f"{snapshot.parent['metadata']['name']}-{name}"), name)
+    wanted = asked.revision if asked else None
+    return kept or (wanted if wanted and wanted.hash == name else None)
+
+
+def gate_of(name: str, known: State) -> state.Gate | None:
+    """The newest gate about a revision, scheduled ones included."""
+    gates = (g for g in (known.gate, known.regate) if g and g.revision == name)
+    return max(gates, key=lambda g: g.attempt, default=None)
 
 
 def pair_of(half: Half) -> Pair:

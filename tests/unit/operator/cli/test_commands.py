@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from island_operator.cli.kubectl import app, diff, gate, history, status, text, 
 from island_operator.cli.kubectl.access import Access, Refusal
 from island_operator.cli.kubectl.model import plain
 from island_operator.cluster.fake import FakeCluster
-from island_operator.cluster.protocol import ApiError, Unreachable
+from island_operator.cluster.protocol import ApiError, Listing, Unreachable
 from island_operator.core import state
 from island_operator.core.verbs import VERBS
 
@@ -201,33 +202,119 @@ def test_what_was_never_gated_has_no_gate():
     assert gate.newest(World().settle().parent) is None
 
 
-class Logged(FakeCluster):
-    """A pod whose log grows with every look, and that then ends."""
+class Turning(FakeCluster):
+    """A world that goes on whenever somebody has looked at all of it."""
 
-    def __init__(self, *says):
+    def __init__(self, world, turn):
         super().__init__()
-        self.says = list(says)
-        pod = {"kind": "Pod", "metadata": {"namespace": "default", "name": "p"}, "spec": {"nodeName": "n"}}
-        self.put({**pod, "status": {"phase": "Running"}})
+        self.world, self.turn, self.looks, self.said = world, turn, 0, ""
+
+    async def get(self, kind, namespace, name):
+        self.turn(self)
+        self.looks += 1
+        return self.world.snapshot().parent
+
+    async def list(self, kind, namespace=None, *, instance=None):
+        return Listing(tuple(self.world.of(kind)), "1")
 
     async def log(self, namespace, pod, container):
-        if len(self.says) == 1:
-            self.objects["Pod", "default", "p"]["status"]["phase"] = "Succeeded"
-        return self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        (found,) = [p for p in self.world.pods("gate") if p["metadata"]["name"] == pod]
+        state_ = found["status"]["containerStatuses"][0]["state"]
+        if "waiting" in state_:
+            raise ApiError(400, "is waiting to start")
+        self.said += f"line {self.looks}\n"
+        return self.said
 
 
-def followed(cluster):
+def followed(world, turn, monkeypatch):
+    """What is said of its gate on standard output, while `turn` is called before each look."""
+    monkeypatch.setattr(gate, "EVERY", 0)
+    monkeypatch.setattr(gate, "now", lambda: world.now)
+
     async def read():
-        return [part async for part in gate.follow(Access(cluster, "default"), "default", "p")]
+        return [part async for part in gate.follow(Access(Turning(world, turn), "default"), "x")]
 
     return asyncio.run(read())
 
 
+def gated(image):
+    world = World().settle()
+    world.edit(engine__image=image, islands__enabled=True)
+    world.until("Gating")
+    return world
+
+
 def test_a_log_is_followed_until_its_pod_has_ended(monkeypatch, capsys):
-    monkeypatch.setattr(gate, "EVERY", 0)
-    cluster = Logged("", "one\n", "one\n", "one\ntwo\n", "one\ntwo\nthree\n")
-    assert followed(cluster) == ["one\n", "two\n", "three\n"]
-    assert capsys.readouterr().err == "kubectl island: waits for pod p to start\n"
+    parts = followed(gated("good:1"), lambda cluster: cluster.world.go(1), monkeypatch)
+    assert "".join(parts).splitlines() == [f"line {n}" for n in range(int(parts[0].split()[1]), 10)][: len(parts)]
+    assert len(parts) > 1
+    told = capsys.readouterr().err.splitlines()
+    assert told
+    assert all(line.startswith("kubectl island: waits for ") for line in told)
+
+
+def test_what_keeps_a_gate_from_starting_is_said_once_and_its_log_when_it_is_put_right(monkeypatch, capsys):
+    def turn(cluster):
+        if cluster.looks == 9:
+            for pod in cluster.world.pods("gate"):  # the registry has it now
+                pod["spec"]["containers"][0]["image"] = "good:1"
+                pod["status"]["containerStatuses"] = [{"name": "engine", "restartCount": 0, "state": {"running": {}}}]
+        cluster.world.go(1)
+
+    parts = followed(gated("nopull:1"), turn, monkeypatch)
+    told = capsys.readouterr().err
+    assert told.count("kubectl island: ImagePullBackOff: pod x-gate-") == 1
+    assert "image nopull:1: Back-off pulling image" in told
+    assert parts[0].startswith("line ")
+
+
+def test_the_gate_of_a_spec_that_was_put_right_is_followed_next(monkeypatch, capsys):
+    def turn(cluster):
+        if cluster.looks == 6:
+            cluster.world.edit(engine__image="good:1")
+        cluster.world.go(1)
+
+    assert followed(gated("nopull:1"), turn, monkeypatch)
+    told = capsys.readouterr().err
+    assert "ImagePullBackOff" in told
+    assert len(set(re.findall("x-gate-[0-9a-f]{10}", told))) == 2
+
+
+def test_a_gate_that_ends_without_a_log_says_how(monkeypatch, capsys):
+    def turn(cluster):
+        if cluster.looks == 5:
+            cluster.world.annotate("radix-islands.dev/abort", "1")
+        cluster.world.go(1)
+
+    assert followed(gated("nopull:1"), turn, monkeypatch) == []
+    assert "ended without a log: INCONCLUSIVE, " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_gate_that_was_aborted_is_history_and_not_in_the_tree():
+    world = gated("hangs:1")
+    world.go(3)
+    revision = world.status["gate"]["revision"]
+    world.annotate("radix-islands.dev/abort", "1")
+    world.settle()
+    aborted = "\n".join(plains(tree.render(view.of(world.snapshot(), world.now), world.now)))
+    assert "x-gate-" not in aborted
+    assert "Rejected (Aborted)" in aborted
+    world.edit(engine__image="good:1", islands__enabled=False)
+    world.settle()
+    assert revision not in "\n".join(plains(tree.render(view.of(world.snapshot(), world.now), world.now)))
+    assert revision in "\n".join(plains(history.table(world.snapshot(), world.now)))
+
+
+def test_history_tells_of_a_revision_that_is_in_its_gate():
+    world = gated("hangs:1")
+    world.go(3)
+    first = history.told(world.snapshot())["revisions"][0]
+    assert first["roles"] == ["gating"]
+    assert first["verdict"] == "RUNNING"
+    assert (first["pair"]["islands"], first["pair"]["ratio"]) == (True, "0.15")
+    row = plains(history.table(world.snapshot(), world.now))[1]
+    assert "gating" in row
+    assert "◌ RUNNING" in row
 
 
 def test_a_log_for_a_person_leaves_out_the_report_for_machines():
