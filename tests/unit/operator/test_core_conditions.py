@@ -305,6 +305,8 @@ def test_pods_that_the_cluster_refuses_are_named():
         ("ünïcode", "ünïcode"),
         ("\u202eevil", r"\u202eevil"),
         ("x" * 1_000_000, "x" * 297 + "..."),
+        ("image " * 100, "image " * 48 + "image..."),  # of whole words
+        ("x" * 270 + " " + "y" * 100, "x" * 270 + "..."),
     ],
 )
 def test_foreign_text_is_one_short_harmless_line(text, line):
