@@ -264,16 +264,24 @@ def test_every_value_that_a_refusal_proposes_is_let_in(control_plane: ControlPla
         assert answers(control_plane, [resource(better)]), f"{told} but {name}{value} is refused"
 
 
-def test_a_pool_that_no_single_value_can_mend(control_plane: ControlPlane) -> None:
-    hopeless = {"partition/islands": {"swaFullTokensRatio": "0.0001", "maxTotalTokens": 1000}}
-    told = control_plane.try_kubectl(
-        "create",
-        "--dry-run=server",
-        "-f",
-        "-",
-        stdin=json.dumps(resource({"engine/maxRunningRequests": 96} | hopeless)),
-    ).stderr
-    assert "use a larger maxTotalTokens and a larger swaFullTokensRatio, or a smaller engine.maxRunningRequests" in told
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {
+            "engine/maxRunningRequests": 96,
+            "partition/islands": {"swaFullTokensRatio": "0.0001", "maxTotalTokens": 1000},
+        },
+        KNOWN | {"partition/islands/swaFullTokensRatio": "0.01"},
+        KNOWN | {"geometry/kvBudgetBytes": 14_000_000_000},
+    ],
+    ids=["no bytes known", "a ratio far too small", "too few bytes"],
+)
+def test_what_no_single_value_can_mend_names_all_of_them(control_plane: ControlPlane, edits: Object) -> None:
+    told = control_plane.try_kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(resource(edits))).stderr
+    pairs = re.findall(r'partition\.(\w+).*use swaFullTokensRatio "([0-9.]+)" and maxTotalTokens (\d+)', told)
+    assert pairs, told
+    better = {f"partition/{half}": {"swaFullTokensRatio": r, "maxTotalTokens": int(t)} for half, r, t in pairs}
+    assert answers(control_plane, [resource(edits | better)]), f"{told} but {better} is refused"
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
