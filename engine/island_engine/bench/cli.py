@@ -17,6 +17,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -123,7 +124,6 @@ def measure(bench: Bench, options: argparse.Namespace) -> int:
         print(f"bench {bench.NAME} FAILED: {'; '.join(lost)}{where}", file=sys.stderr)
         return 1
     if options.plot:
-        options.plot.parent.mkdir(parents=True, exist_ok=True)
         bench.plot(found, options.plot)
     if options.json and options.json != Path("-"):
         report.write(found, options.json)  # last: where it is, the picture and the table are
@@ -141,3 +141,16 @@ def _check(options: argparse.Namespace) -> None:
     for flag, path in (("--json", options.json), ("--plot", options.plot)):
         if path and path.is_dir():
             raise guards.RefusedError(f"{flag} {path}: is a folder; give a file in it")
+        if path and path != Path("-"):
+            _make_folder(flag, path)
+
+
+def _make_folder(flag: str, path: Path) -> None:
+    """The folder of a result, now and not after minutes of measuring."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as fault:
+        why = (fault.strerror or "unwritable").lower()
+        raise guards.RefusedError(f"{flag} {path}: {path.parent}: {why}; give a file in a folder of yours") from None

@@ -82,6 +82,11 @@ def test_json_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("--plot", "hold.svg"), "--plot hold.svg: give a file that ends in .png"),
         (("--json", "/"), "--json /: is a folder"),
+        (("--json", "/proc/nowhere/hold.json"), "--json /proc/nowhere/hold.json: /proc/nowhere: no such file"),
+        (
+            ("--plot", "/dev/null/hold.png"),
+            "--plot /dev/null/hold.png: /dev/null: file exists; give a file in a folder",
+        ),
     ],
 )
 def test_refused_before_anything_is_measured(flags: tuple[str, ...], says: str) -> None:

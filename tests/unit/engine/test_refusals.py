@@ -131,10 +131,63 @@ def test_a_folder_without_a_model(tmp_path: Path, booted: list[list[str]], capsy
     assert booted == []
 
 
-def test_a_name_of_the_hub_is_left_to_sglang(booted: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve("google/gemma-4-26B-A4B-it") == 0
+GEMMA = "google/gemma-4-26B-A4B-it"
+
+
+class Hub:
+    """What the hub's client says; it is no part of this environment. `asked`: models and revisions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cached, self.fault, self.asked = None, None, []
+        self.constants = SimpleNamespace(HF_HUB_OFFLINE=False, ENDPOINT="https://hub.example")
+        self.errors = SimpleNamespace(HfHubHTTPError=LookupError, FileMetadataError=ArithmeticError)
+        monkeypatch.setitem(sys.modules, "huggingface_hub", self)
+        monkeypatch.setitem(sys.modules, "httpx", SimpleNamespace(TransportError=ConnectionError))
+
+    def try_to_load_from_cache(self, _name: str, _file: str, revision: str | None) -> Any:
+        return self.cached
+
+    def hf_hub_url(self, name: str, _file: str, revision: str | None) -> tuple[str, str | None]:
+        return name, revision
+
+    def get_hf_file_metadata(self, what: tuple[str, str | None], timeout: float) -> None:
+        assert timeout < 10
+        self.asked.append(what)
+        if self.fault:
+            raise self.fault
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    return Hub(monkeypatch)
+
+
+@pytest.mark.parametrize("fault", [None, LookupError("404"), ArithmeticError("no etag")])
+def test_a_name_of_the_hub_is_left_to_sglang(
+    hub: Hub, fault: Any, booted: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.fault = fault
+    assert serve(GEMMA, "--revision", "v2") == 0
     assert json.loads(capsys.readouterr().out)["window"] is None
-    assert booted[0][:2] == ["--model-path", "google/gemma-4-26B-A4B-it"]
+    assert booted[0][:2] == ["--model-path", GEMMA]
+    assert hub.asked == [(GEMMA, "v2")]
+
+
+def test_a_hub_out_of_reach_is_told_at_once(
+    hub: Hub, booted: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.fault = ConnectionError("no name server")
+    assert serve(GEMMA) == 2
+    assert (
+        f"--model-path {GEMMA}: https://hub.example cannot be reached (no name server): give" in capsys.readouterr().err
+    )
+    hub.constants.HF_HUB_OFFLINE = True
+    assert serve(GEMMA) == 2
+    assert f"--model-path {GEMMA}: not in the hub's cache, and HF_HUB_OFFLINE is set" in capsys.readouterr().err
+    assert booted == []
+    hub.cached = "/cache/config.json"
+    assert serve(GEMMA) == 0
+    assert hub.asked == [(GEMMA, None)]
 
 
 def test_the_wrong_sglang(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
