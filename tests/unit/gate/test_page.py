@@ -48,18 +48,17 @@ def read(gate: FakeGate) -> Reader:
     return reader
 
 
-def test_a_pass_shows_pools_and_islands(gate: FakeGate) -> None:
-    gate.run()
-    seen = read(gate)
+def test_a_pass_shows_pools_and_islands(passed: FakeGate) -> None:
+    seen = read(passed)
     assert "PASS: Equal" in seen.text
     assert seen.shapes["polyline"] == 6  # two pools, three arms
     assert {"off-A", "on", "off-B", "cold", "pressure"} <= set(seen.text)
     assert "Where the answers part" not in seen.text
 
 
-def test_a_fail_shows_where(gate: FakeGate) -> None:
-    summary = gate.run("diverge")
-    seen = read(gate)
+def test_a_fail_shows_where(failed: FakeGate) -> None:
+    seen, summary = read(failed), failed.summary
+    assert summary
     assert "FAIL: FirstDivergence" in seen.text
     assert seen.shapes["circle"] == 3  # frontier, last commit, divergence
     assert summary.message in seen.text

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from island_engine.gate import run
+from island_engine.gate import artifacts, run
+from island_engine.gate.case import Conclusion
 from island_engine.gate.record import AGAIN
 from island_engine.gate.report import SETTLED, Verdict, parse_termination
 from island_engine.islands.mutations import Mutation
@@ -49,8 +50,9 @@ def eventually(condition: Any, seconds: float = 30.0) -> bool:
     return bool(condition())
 
 
-def test_equal_engines_pass(gate: FakeGate) -> None:
-    summary = gate.run()
+def test_equal_engines_pass(passed: FakeGate) -> None:
+    gate, summary = passed, passed.summary
+    assert summary
     assert (summary.verdict, summary.reason) == (Verdict.PASS, "Equal"), summary.message
     report = gate.report()
     jsonschema.validate(report, SCHEMA)
@@ -84,9 +86,9 @@ def test_one_seed_gives_one_report(gate: FakeGate, tmp_path: Path) -> None:
     assert timeless(8) != first
 
 
-def test_a_divergence_fails_and_is_explained(gate: FakeGate) -> None:
-    said: list[str] = []
-    summary = gate.run("diverge", say=said.append)
+def test_a_divergence_fails_and_is_explained(failed: FakeGate) -> None:
+    gate, summary, said = failed, failed.summary, failed.said
+    assert summary
     assert (summary.verdict, summary.reason) == (Verdict.FAIL, "FirstDivergence"), summary.message
     found = summary.divergence
     assert found is not None
@@ -251,9 +253,13 @@ def test_every_planted_fault_must_be_seen(
 
 
 def test_an_unwritable_report_is_no_pass(gate: FakeGate, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def passes(*_: object) -> Conclusion:
+        return Conclusion(Verdict.PASS, "Equal", "all equal")
+
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(run, "_bounded", passes)
     monkeypatch.setattr("island_engine.gate.artifacts.write_report", full)
     summary = gate.run()
     assert (summary.verdict, summary.reason) == (Verdict.ERROR, "ReportUnwritable")
@@ -284,10 +290,11 @@ def start(gate: FakeGate, fault: str) -> subprocess.Popen[bytes]:
 
 
 def test_kill_9_leaves_no_engine_and_no_report(gate: FakeGate) -> None:
-    gate.run()
-    assert gate.report()["summary"]["verdict"] == "PASS"  # an earlier verdict must not survive into the next run
+    gate.report_dir.mkdir()
+    artifacts.write_report(gate.report_dir, {"earlier": "PASS"})  # must not survive into the next run
     process = start(gate, "silent")
     assert eventually(lambda: not (gate.report_dir / "report.json").exists())
+    assert eventually(lambda: (gate.report_dir / "serves.jsonl").exists())
     assert eventually(lambda: (gate.report_dir / "serves.jsonl").read_text().count("\n") == 2)
     (pid,) = [p for p in engines(gate.report_dir) if alive(p)]
     process.kill()
