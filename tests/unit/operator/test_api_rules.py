@@ -97,7 +97,7 @@ def edits_of(shape, costs, partition):
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(SHAPES, COSTS, halves(), halves())
 @example(SEED, DERIVED["geometry"] | {"kvBudgetBytes": 14_000_000_000}, FAR_TOO_SMALL, STOCK)
 @example(SEED, {}, FAR_TOO_SMALL, STOCK)

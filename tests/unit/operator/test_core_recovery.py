@@ -51,7 +51,9 @@ MOMENTS = {
     "rejected": rejected(),
     "coming up": coming_up(),
 }
-SLOW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+SLOW = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def later(world, status):
