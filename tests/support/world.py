@@ -117,6 +117,7 @@ class World:
         self.answers = {}  # of Prometheus, by a question's uid
         self.whole = False  # all pods Ready at rest, and nothing but the operator has taken any away since
         self.been_ready = set()  # revisions of which a pod ever was
+        self.cannot_boot = lambda pod: False  # a pod whose engine dies, whatever its image
         self.crash_at = None  # the operator is killed after this write, counted from the first
         self.jobs_made = []
         self._late_pods = None
@@ -355,7 +356,11 @@ class World:
             ]
         elif gate:
             self._run_gate(status, behaviour)
-        elif behaviour == "crash" or (behaviour == "late" and self._since(status["startTime"]) >= 9):
+        elif (
+            behaviour == "crash"
+            or self.cannot_boot(pod)
+            or (behaviour == "late" and self._since(status["startTime"]) >= 9)
+        ):
             self.crash(pod)
         elif not is_ready(pod):
             status["phase"] = "Running"

@@ -11,8 +11,12 @@ def reasons(world):
     return [e.reason for e in world.events]
 
 
+def image_of(pod):
+    return told(pod)[0], pod["spec"]["containers"][0]["image"]
+
+
 def images(world):
-    return {(told(p)[0], p["spec"]["containers"][0]["image"]) for p in world.pods()}
+    return {image_of(p) for p in world.pods()}
 
 
 def asks(world):
@@ -35,12 +39,9 @@ def serving_islands(mode="Surge", **changes):
     return world
 
 
-def cannot_boot(world, *beyond, image=None):
-    """No stock pod of that image boots from now on, as for want of memory."""
-    real = world._run
-    gone = lambda pod: told(pod)[0] == "off" and pod["spec"]["containers"][0]["image"] in {image or GOOD, *beyond}  # noqa: E731
-    world._run = lambda pod: world.crash(pod) if gone(pod) else real(pod)
-    return real
+def no_stock(world, *tags):
+    """No stock pod of these images boots from now on, as for want of memory."""
+    world.cannot_boot = lambda pod: image_of(pod) in {("off", tag) for tag in tags}
 
 
 # --- the rest of the spec is bad ---
@@ -162,7 +163,7 @@ def test_a_canary_of_islands_gives_way_to_what_serves_not_to_another_image():
     world = World(islands__enabled=False, rollout__steps=[{"weight": 33, "pause": "1h"}]).settle()
     world.edit(islands__enabled=True)
     world.until("Canary").go(5)
-    assert ("on", GOOD) in {(told(p)[0], p["spec"]["containers"][0]["image"]) for p in world.pods() if is_ready(p)}
+    assert ("on", GOOD) in {image_of(p) for p in world.pods() if is_ready(p)}
     world.events.clear()
     world.edit(islands__enabled=False, engine__image=BAD)
     fewest = []
@@ -227,7 +228,7 @@ def test_back_to_islands_in_the_middle_returns_to_the_living_pods():
 
 def test_a_stock_half_that_cannot_start_gives_way_to_that_of_the_spec():
     world = serving_islands()
-    cannot_boot(world)
+    no_stock(world, GOOD)
     fewest = []
     world.check = lambda w: fewest.append(w.ready())
     world.edit(islands__enabled=False, engine__image="good:2")
@@ -241,7 +242,7 @@ def test_a_stock_half_that_cannot_start_gives_way_to_that_of_the_spec():
 
 def test_mending_the_spec_ends_a_switch_whose_stock_half_cannot_start():
     world = serving_islands()
-    cannot_boot(world)
+    no_stock(world, GOOD)
     world.edit(islands__enabled=False)
     world.settle()
     assert conditions(world, "Degraded") == [("True", "EngineDied")]
@@ -256,19 +257,15 @@ def test_a_stock_half_without_a_pod_until_the_deadline_gives_way_too():
     """Neither dead nor refused: a volume that is gone, a node pool that is no more."""
     world = serving_islands(rollout__deadline="2m")
     real = world._run
-    world._run = lambda pod: None if images_of(pod) == ("off", GOOD) else real(pod)
+    world._run = lambda pod: None if image_of(pod) == ("off", GOOD) else real(pod)
     world.edit(islands__enabled=False, engine__image="good:2")
     world.settle()
     assert images(world) == {("off", "good:2")}
 
 
-def images_of(pod):
-    return told(pod)[0], pod["spec"]["containers"][0]["image"]
-
-
 def test_where_neither_half_can_start_islands_serve_on_a_person_is_asked_for_and_what_served_is_waited_for():
     world = serving_islands()
-    real = cannot_boot(world, "good:2")
+    no_stock(world, GOOD, "good:2")
     world.edit(islands__enabled=False, engine__image="good:2")
     world.settle()
     assert {("on", GOOD), ("off", GOOD)} == images(world)
@@ -277,7 +274,7 @@ def test_where_neither_half_can_start_islands_serve_on_a_person_is_asked_for_and
         ("True", "EngineDied"),
         ("True", "EngineDied"),
     ]
-    world._run = real
+    no_stock(world)
     for pod in world.pods():
         if told(pod)[0] == "off":
             world.store.pop(("Pod", pod["metadata"]["name"]))
@@ -309,7 +306,7 @@ def test_what_the_switch_overrode_is_rejected_no_more_once_it_serves():
 @pytest.mark.parametrize("verb", ["abort", "rollback", "pause"])
 def test_a_verb_is_refused_with_what_to_do_instead(verb):
     world = serving_islands()
-    cannot_boot(world)
+    no_stock(world, GOOD)
     world.edit(islands__enabled=False)
     world.settle()
     world.annotate(f"radix-islands.dev/{verb}", "1")

@@ -94,7 +94,7 @@ def test_drift_rolls_back_where_it_is_told_to(islands, monkeypatch):
 def test_without_a_spare_gpu_it_takes_none_and_gives_up_at_its_deadline(islands):
     islands.gpus = 2
     islands.tick(3600)
-    work(islands, 8)
+    work(islands, 12)
     assert islands.ready() == 2
     assert islands.status["regate"]["reason"] == "InsufficientGPU"
     islands.tick(600)

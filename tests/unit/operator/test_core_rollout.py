@@ -181,7 +181,7 @@ def test_row_7_a_gate_that_finds_no_gpu_says_so_and_meets_its_deadline(islands):
     islands.gpus = 2
     islands.edit(engine__image="good:2")
     islands.until("Gating")
-    islands.go(4)
+    islands.go(8)
     islands.operate()
     assert islands.condition("Progressing")["reason"] == "InsufficientGPU"
     assert "Insufficient nvidia.com/gpu" in islands.condition("Progressing")["message"]

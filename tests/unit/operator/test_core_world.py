@@ -9,8 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from support.world import GATES, HALF, RETRY, REVISION, World, coupled, ended, is_ready, leaving, told
 
 from island_operator.api.status import Status
-from island_operator.core import gate as gates
-from island_operator.core import health, revision, scale, state
+from island_operator.core import attempt, health, killswitch, revision, scale, state
 from island_operator.core.checks import Reading
 from island_operator.core.exposition import Sample
 from island_operator.core.scale import Room
@@ -48,9 +47,12 @@ def invariants(world):
         )
         world.whole |= min(asked, world.ready(active)) >= n
     if world.status.get("run", {}).get("kind") == "KillSwitch":
-        world.disrupted()  # the safety action may cost replicas where there is no spare GPU
-    if world.whole:
+        spare = world.gpus > n  # else the safety action takes the GPU of one that serves
+        world.whole &= spare or n > 1
+        less = mode == "Downtime" or (mode == "Replace" and n > 1) or not spare
+    else:
         less = mode == "Downtime" or (mode == "Replace" and n > 1)
+    if world.whole:
         assert world.ready() >= n - less, f"{world.ready()} of {n} Ready in {world.phase}"
 
 
@@ -172,6 +174,31 @@ class Operations(RuleBasedStateMachine):
     def throw_switch(self, on):
         self.world.edit(islands__enabled=on)
 
+    @precondition(lambda self: any(told(p)[0] == "on" for p in self.world.pods()))
+    @rule(
+        image=st.sampled_from(["good:1", "good:2", "nopull:1", "crash:1", "late:1"]),
+        broken=st.booleans(),
+        ill=st.sampled_from([False, False, True]),
+        turns=st.one_of(st.none(), st.integers(0, 40)),
+    )
+    def pull_the_kill_switch_and_change_the_image(self, image, broken, ill, turns):
+        """In one patch, at any moment; `broken`: with a spec that makes no pods at all; `ill`: and no stock pod boots
+        meanwhile; `turns` None: to the end.
+        """
+        world = self.world
+        world.edit(islands__enabled=False, engine__image=image)
+        world.cannot_boot = lambda pod: ill and pod["metadata"]["labels"][HALF] == "stock" and not is_ready(pod)
+        if broken:
+            self.edit_the_template(broken=True)
+        if turns is not None:
+            self.work(turns)
+        elif world.gpus >= world.parent["spec"]["replicas"]:
+            world.settle()
+            if not ill:
+                self._islands_have_ended()
+        world.cannot_boot = lambda pod: False
+        self.crashed_pods_come_back()
+
     @rule(
         ratio=st.sampled_from(["0.15", "0.17", "0.2"]),
         tokens=st.sampled_from([19968, 17024]),
@@ -281,6 +308,11 @@ class Operations(RuleBasedStateMachine):
         world.settle()
         self._rests()
 
+    def _islands_have_ended(self):
+        """Where they are off, whatever else the spec says."""
+        if not self.world.parent["spec"]["islands"]["enabled"]:
+            assert "on" not in {told(p)[0] for p in self.world.pods()}, "islands serve on after the kill switch"
+
     def _rests(self):
         """At the good revision with all pods, or where a status names what is in the way; nothing else holds a GPU."""
         world, n = self.world, self.world.parent["spec"]["replicas"]
@@ -288,6 +320,7 @@ class Operations(RuleBasedStateMachine):
         active, desired = revisions.get("active"), revisions["desired"]
         image = world.parent["spec"]["engine"]["image"]
         assert not [p for p in world.pods("gate") if not ended(p)]
+        self._islands_have_ended()
         if ready["status"] == "True":
             assert world.phase == "Stable"
             assert active == desired
@@ -353,13 +386,23 @@ def _a_step_without_pods():
     return health, "step_over", blind
 
 
+def _the_whole_spec_at_once():
+    return killswitch, "stock_of", lambda _state, here: here.intent.desired
+
+
+def _one_name():
+    whole = attempt.begun
+    return attempt, "begun", lambda *told: replace(whole(*told), job="x-gate")
+
+
 PLANTED = {
+    "a kill switch that waits for the rest of the spec": _the_whole_spec_at_once,
     "a canary's step that ends without a pod": _a_step_without_pods,
     "the pools of the stock half with either switch": lambda: _pools_of("stock"),
     "the pools of the islands half with either switch": lambda: _pools_of("islands"),
     "an old pod given up before the new one is Ready": _one_pod_too_few,
     "a rejection that is forgotten": lambda: (state.State, "rejection", lambda _self, _revision: None),
-    "one name for every gate Job": lambda: (gates, "job_name", lambda *_: "x-gate"),
+    "one name for every gate Job": _one_name,
 }
 
 
@@ -368,4 +411,6 @@ def test_a_planted_fault_is_found(monkeypatch, fault):
     """The test of the test."""
     monkeypatch.setattr(*PLANTED[fault]())
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run_state_machine_as_test(Operations, settings=settings(QUICK, database=None, phases=[Phase.generate]))
+        run_state_machine_as_test(
+            Operations, settings=settings(QUICK, max_examples=400, database=None, phases=[Phase.generate])
+        )
