@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from island_engine.gate.report import Summary, Verdict, parse_termination
 from island_operator.core import security
 from island_operator.core.clock import elapsed
-from island_operator.core.observe import condition, container_statuses, leaving, refusal, trouble
+from island_operator.core.observe import condition, container_statuses, leaving, placed, refusal, trouble
 from island_operator.core.text import escaped, last_line
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def pod_of(job: Object, snapshot: Snapshot) -> Object | None:
     """The Job's newest pod; there is one, because backoffLimit is 0, but a drained node may have cost it the first."""
     pods = [p for p in snapshot.of("Pod") if owned(p, job["metadata"]["uid"])]
     return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp", "")), default=None)
+
+
+def fresh(job: Object, snapshot: Snapshot, now: str) -> bool:
+    """Its pod has no node, and not for long enough to say why."""
+    pod = pod_of(job, snapshot)
+    return pod is not None and not placed(pod) and trouble(pod, now, snapshot) is None
 
 
 def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:

@@ -190,7 +190,8 @@ class _Act:
             waits.append(due)
         if gate:
             job = self.here.snapshot.child("Job", gate.job)
-            waits.append(5.0 if job and gates.finished(job) else LOOK_AGAIN)
+            soon = job and (gates.finished(job) or gates.fresh(job, self.here.snapshot, now))
+            waits.append(BINDING if soon else LOOK_AGAIN)
         elif run and run.held_since:
             waits.append(run.steps[run.step][1] - elapsed(run.held_since, now))
         elif run and run.paused_at:
