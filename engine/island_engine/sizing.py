@@ -6,7 +6,8 @@ pool), T tokens in the full pool, N running requests, B bytes for KV. All sizes 
 What one running request pins in the SWA pool while it decodes is w+p with islands and 2(w+p) with SGLang 0.5.23's own
 cache (the locked prefill tail beside the decode window; 2,176 measured at w 1,024, p 64); one chunk is in flight. That
 gives the floor, below which the pool cannot run N requests. Derived halves are planned with what a request pins at its
-worst, which is up to a page or an eviction interval more (design: The island engine, Planner).
+worst, which is up to a page or an eviction interval more (design: The island engine, Planner). For a tree of drafts
+SGLang reserves many pages ahead of every request (drafts), and all of these include them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from island_engine.drafts import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +46,20 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Serving:
-    """How one engine schedules: page size, prefill chunk, most running requests."""
+    """How one engine schedules: page size, prefill chunk, most running requests, and the tokens that it allocates ahead
+    of each of them (drafts.Drafts.ahead).
+    """
 
     page: int
     chunk: int
     running: int
+    ahead: int = ALONE
+
+    @property
+    def drafted(self) -> int:
+        """Tokens in whole pages that a request is given beyond those of one that does not speculate; 0 for a chain."""
+        pages, alone = (-(-(self.page + ahead) // self.page) for ahead in (self.ahead, ALONE))
+        return (pages - alone) * self.page
 
 
 @dataclass(frozen=True)
@@ -71,31 +83,32 @@ class Halves:
     stock: Half
 
 
-def hold(window: int, page: int, *, islands: bool) -> int:
+def hold(window: int, serving: Serving, *, islands: bool) -> int:
     """SWA tokens that one decoding request pins."""
-    return (window + page) * (1 if islands else 2)
+    return (window + serving.page) * (1 if islands else 2) + serving.drafted
 
 
-def peak(window: int, page: int, *, islands: bool) -> int:
+def peak(window: int, serving: Serving, *, islands: bool) -> int:
     """SWA tokens that one decoding request pins at its worst: a page, or an eviction interval, behind."""
-    return window + 2 * page if islands else 2 * window + max(2 * page, EVICTION_INTERVAL)
+    page = serving.page
+    return serving.drafted + (window + 2 * page if islands else 2 * window + max(2 * page, EVICTION_INTERVAL))
 
 
 def floor(window: int, serving: Serving, *, islands: bool) -> int:
     """The smallest SWA pool in which N requests run: cp + N * hold (68,608 at w 1,024, p 64, cp 16,384, N 48)."""
-    return serving.chunk + serving.running * hold(window, serving.page, islands=islands)
+    return serving.chunk + serving.running * hold(window, serving, islands=islands)
 
 
 def need(window: int, serving: Serving, *, islands: bool) -> int:
     """The SWA pool to plan for: N-1 requests at their peak and one whose chunk is in flight, never below the floor."""
     at_work = serving.chunk + window + serving.page
-    planned = (serving.running - 1) * peak(window, serving.page, islands=islands) + at_work
+    planned = (serving.running - 1) * peak(window, serving, islands=islands) + at_work
     return max(planned, floor(window, serving, islands=islands))
 
 
 def swa_bound(half: Half, window: int, serving: Serving, *, islands: bool) -> int:
     """How many running requests the SWA pool of a half holds beside one chunk in flight, whatever else limits them."""
-    return max(0, half.swa_tokens - serving.chunk) // hold(window, serving.page, islands=islands)
+    return max(0, half.swa_tokens - serving.chunk) // hold(window, serving, islands=islands)
 
 
 def binds(

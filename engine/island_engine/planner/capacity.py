@@ -46,17 +46,20 @@ def demand(geometry: Geometry, serving: Serving, workload: Workload, *, islands:
     """What the requests of a workload ask for, switch on or off."""
     most = workload.length + serving.page  # nothing is behind the window of a shorter request
     return Demand(
-        min(most, hold(geometry.window, serving.page, workload.decoded, islands=islands)),
+        min(most, hold(geometry.window, serving.page, workload.decoded, islands=islands)) + serving.drafted,
         serving.chunk + geometry.window + serving.page,
-        workload.length,
+        workload.length + serving.drafted,
         workload.shared,
     )
 
 
 def least_demand(geometry: Geometry, serving: Serving, workload: Workload) -> Demand:
-    """No cache can ask for less: each request its window, and one chunk in flight."""
+    """No cache can ask for less: each request its window and its drafts, and one chunk in flight."""
     return Demand(
-        min(geometry.window, workload.length), serving.chunk + geometry.window, workload.length, workload.shared
+        min(geometry.window, workload.length) + serving.drafted,
+        serving.chunk + geometry.window,
+        workload.length + serving.drafted,
+        workload.shared,
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from island_engine import drafts
+from island_engine.drafts import ALONE, NONE, Drafts
 from island_engine.planner.capacity import hold
 from island_engine.planner.errors import PlanError
 
@@ -36,6 +38,7 @@ class Engine:
     page: int
     chunk: int
     running: int
+    drafts: Drafts = NONE
     found: int | None = None
     sizes: tuple[float, float] | None = None
     hold: float | None = None
@@ -92,9 +95,16 @@ def of_log(text: str, source: str) -> Engine:
         page=int(said["page_size"]),
         chunk=int(said["chunked_prefill_size"]),
         running=int(running[1]),
+        drafts=drafts.of_fields({name: _said(name, text) for name in drafts.FIELDS}),
         found=max(int(full) for full, _ in pools),
         sizes=(sizes["Full"], sizes["SWA"]) if len(sizes) == 2 else None,
     )
+
+
+def _said(name: str, text: str) -> str | None:
+    """A field of the server's arguments in a log: `name=value`, or as a dictionary prints it."""
+    found = re.search(rf"['\s(]{name}'?[:=] ?'?([\w.-]+)", text)
+    return found[1] if found else None
 
 
 def of_answers(info: dict[str, Any], metrics: str, source: str) -> Engine:
@@ -113,6 +123,7 @@ def of_answers(info: dict[str, Any], metrics: str, source: str) -> Engine:
         running=int(
             info["internal_states"][0].get("effective_max_running_requests_per_dp") or info["max_running_requests"]
         ),
+        drafts=drafts.of_fields(info),
         hold=float(hold[1]) if hold and float(hold[1]) else None,
     )
 
@@ -126,6 +137,8 @@ def compare(plan: Plan, engine: Engine, *, own_budget: bool = False) -> list[Row
         _row("most running requests", given.running, engine.running),
         _row("SWA pool at its ratio", int(engine.full * engine.ratio) // engine.page * engine.page, engine.swa),
     ]
+    if given.ahead != ALONE or engine.drafts.algorithm:
+        same.append(_row("reserved ahead for drafts", given.ahead, engine.drafts.ahead(engine.page)))
     taken = engine.full * (cost.full_bytes + cost.draft_bytes) + engine.swa * cost.swa_bytes
     same.append(Row("bytes of both pools", f"at most {plan.budget:,}", f"{taken:,}", taken <= plan.budget * (1 + NEAR)))
     if engine.found and not own_budget:
@@ -139,7 +152,7 @@ def compare(plan: Plan, engine: Engine, *, own_budget: bool = False) -> list[Row
             size = (tokens + engine.page) * bytes_ / GIB  # one page more, for writes that nobody reads
             same.append(Row(what, f"{size:.2f}", f"{said:.2f}", abs(size - said) <= 0.011))
     if engine.hold:
-        stock = hold(cost.window, engine.page, islands=False)
+        stock = hold(cost.window, engine.page, islands=False) + given.drafted
         same.append(Row("SWA held a request", f"below {stock:,}, stock's", f"{engine.hold:,.0f}", engine.hold < stock))
     return same
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from island_engine import drafts
 from island_engine.planner import check, geometry, render, workload
 from island_engine.planner.errors import PlanError
 from island_engine.planner.plan import Plan
@@ -30,6 +31,7 @@ The bytes for KV are what is left on the GPU beside weights and graphs: boot SGL
 WIDTH = 120  # of text that does not go to a terminal
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _ENGINE = {"page_size": 64, "chunked_prefill_size": 16384, "running": 48}
+_SPECULATION = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,6 +63,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     engine("--running", metavar="N", help="--max-running-requests of the engine (default: 48)")
     engine("--chunked-prefill-size", metavar="N", help="tokens per prefill chunk (default: 16384)")
     engine("--page-size", metavar="N", help="tokens per KV page (default: 64)")
+    engine(
+        "--speculative-algorithm", metavar="NAME", help="as you give it to SGLang, with what follows (default: none)"
+    )
+    engine("--speculative-num-steps", metavar="N", help="draft steps")
+    engine("--speculative-eagle-topk", metavar="N", help="branches; above 1 each reserves whole pages of every request")
+    engine("--speculative-num-draft-tokens", metavar="N", help="drafts that are verified at once")
     shown = parser.add_argument_group("what to show").add_argument
     shown("--ratio", metavar="R", help="also what this SWA ratio would run, above 0 and at most 1")
     shown(
@@ -140,6 +148,7 @@ def _run(options: argparse.Namespace) -> int:
         else _ENGINE
     )
     page, chunk, running = (int(said[flag] or own[flag]) for flag in _ENGINE)
+    ahead = (_drafts(options) or (engine.drafts if engine else drafts.NONE)).ahead(page)
     if chunk % page:
         raise PlanError(
             f"--chunked-prefill-size {chunk} is not a multiple of --page-size {page}: use {-(-chunk // page) * page}"
@@ -148,10 +157,20 @@ def _run(options: argparse.Namespace) -> int:
     budget = known or (engine.budget(model.cost) if engine else None)
     if budget is None:
         raise PlanError("--kv-bytes is missing: give the bytes for KV, such as 37e9, or --check with the log of a boot")
-    plan = Plan(model, Serving(page, chunk, running), int(budget), asked)
+    plan = Plan(model, Serving(page, chunk, running, ahead), int(budget), asked)
     rows = check.compare(plan, engine, own_budget=known is None) if engine else []
     _output(plan, options, ratio, rows)
     return 0 if all(row.agrees for row in rows) else 1
+
+
+def _drafts(options: argparse.Namespace) -> drafts.Drafts | None:
+    """What the flags say of speculation; None where they say nothing."""
+    numbers = {flag: _number(options, flag, _whole(1), "a positive whole number") for flag in _SPECULATION}
+    if options.speculative_algorithm:
+        return drafts.of_fields({"speculative_algorithm": options.speculative_algorithm, **numbers})
+    if given := [flag for flag, value in numbers.items() if value]:
+        raise PlanError(f"--{given[0].replace('_', '-')} needs --speculative-algorithm, such as EAGLE: give both")
+    return None
 
 
 def _output(plan: Plan, options: argparse.Namespace, ratio: float | None, rows: list[check.Row]) -> None:

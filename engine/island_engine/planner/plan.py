@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from island_engine import sizing
+from island_engine import drafts, sizing
 from island_engine.planner import capacity
 from island_engine.planner.errors import PlanError
 from island_engine.sizing import Half, Halves, Serving
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from island_engine.planner.geometry import Model
     from island_engine.planner.workload import Workload
 
+MOST_RUNNING, MOST_TOKENS = 4096, 10**9  # requests at once, tokens of a full pool: what the CRD takes
 SESSIONS = 1.25  # of the requests that both pools run together, how many the SWA pool is sized for at most
 
 
@@ -70,6 +71,11 @@ class Plan:
         on, off = (self._half(islands=islands) for islands in (True, False))
         if float(on.ratio) > float(off.ratio):  # requests shorter than a window: never a stock half that is leaner
             off = self._cut(float(on.ratio))
+        if on.max_total_tokens > MOST_TOKENS:
+            raise PlanError(
+                f"{self.names[0]} {self.budget} makes a full pool of {on.max_total_tokens} tokens, above the "
+                f"{MOST_TOKENS} of an InferenceService: use less"
+            )
         return Halves(on, off)
 
     @cached_property
@@ -164,7 +170,11 @@ class Plan:
         return sizing.cut(self.model.cost, self.serving.page, self.budget, ratio)
 
     def _check(self) -> None:
-        """The stock half needs most; what it needs is asked for."""
+        """The API server takes no more; and the stock half needs most, so what it needs is asked for."""
+        if self.serving.running > MOST_RUNNING:
+            raise PlanError(
+                f"{self.names[1]} {self.serving.running} is above the {MOST_RUNNING} of an InferenceService: use less"
+            )
         cost, asked = self.model.cost, self.asked(islands=False)
         if asked is None:
             least = sizing.least_budget(cost, replace(self.serving, running=self.most), islands=False)
@@ -212,6 +222,8 @@ def of_spec(spec: dict[str, Any], name: str, workload: Workload | None = None) -
     cost = sizing.Geometry(
         said["slidingWindow"], said["fullBytesPerToken"], said["swaBytesPerToken"], said.get("draftBytesPerToken") or 0
     )
-    serving = Serving(engine["pageSize"], engine["chunkedPrefillSize"], engine["maxRunningRequests"])
+    page = engine["pageSize"]
+    ahead = drafts.of_arguments(engine.get("args") or ()).ahead(page)
+    serving = Serving(page, engine["chunkedPrefillSize"], engine["maxRunningRequests"], ahead)
     names = ("geometry.kvBudgetBytes", "engine.maxRunningRequests")
     return Plan(Model(name, cost), serving, said["kvBudgetBytes"], workload, names)

@@ -31,6 +31,7 @@ def as_json(plan: Plan, ratio: float | None = None) -> dict[str, Any]:
         "page": plan.serving.page,
         "chunk": plan.serving.chunk,
         "max_running_requests": plan.serving.running,
+        "reserved_ahead": plan.serving.ahead,
         "full_layers": full,
         "swa_layers": swa,
         "full_bytes_per_token": cost.full_bytes,
@@ -122,13 +123,16 @@ def _facts(plan: Plan) -> Table:
     held = f"{plan.budget / 1e9:.1f} GB" if plan.budget >= 1e8 else f"{plan.budget / 1e6:.1f} MB"
     table.add_row(f"{held} hold", tokens)
     serving = plan.serving
-    table.add_row("engine", f"page {serving.page}, chunk {serving.chunk:,}, at most {serving.running} requests at once")
+    drafted = f", {serving.ahead:,} slots ahead of each for drafts" if serving.drafted else ""
+    table.add_row(
+        "engine", f"page {serving.page}, chunk {serving.chunk:,}, at most {serving.running} requests at once{drafted}"
+    )
     if work:
         shared = f" ({work.shared:,} of them common to all)" if work.shared else ""
         reused = f", {work.reuse:.0%} of the prompts cached before" if work.reuse else ""
         clients = f", {work.concurrency} outstanding" if work.concurrency else ""
         table.add_row("workload", f"{work.isl:,.0f} in{shared}, {work.osl:,.0f} out{reused}{clients}")
-        table.add_row("a request takes", f"{work.length:,.0f} tokens of the full pool on average")
+        table.add_row("a request takes", f"{work.length + serving.drafted:,.0f} tokens of the full pool on average")
     return table
 
 

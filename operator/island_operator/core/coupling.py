@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from island_engine import sizing
+from island_engine import drafts, sizing
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object
@@ -76,7 +76,8 @@ def planned(parts: Object, window: int) -> int:
     half, engine = half_of(parts), parts["engine"]
     if half.ratio is None or half.max_total_tokens is None:
         return half.max_running_requests
-    serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], half.max_running_requests)
+    ahead = drafts.of_arguments(engine.get("args") or ()).ahead(engine["pageSize"])
+    serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], half.max_running_requests, ahead)
     pools = sizing.Half(half.ratio, half.max_total_tokens)
     return min(half.max_running_requests, sizing.swa_bound(pools, window, serving, islands=half.islands))
 

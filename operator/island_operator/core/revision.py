@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from island_engine import sizing
+from island_engine import drafts, sizing
 from island_operator.core.coupling import UNIFIED, Half, half_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def _derived(geometry: Object, engine: Object) -> Object:
         swa_bytes=geometry.get("swaBytesPerToken") or 0,
         draft_bytes=geometry.get("draftBytesPerToken") or 0,
     )
-    serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], engine["maxRunningRequests"])
+    ahead = drafts.of_arguments(engine.get("args") or ()).ahead(engine["pageSize"])
+    serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], engine["maxRunningRequests"], ahead)
     halves = sizing.derive_halves(cost, serving, geometry.get("kvBudgetBytes") or 0)
     return {
         name: {"swaFullTokensRatio": half.ratio, "maxTotalTokens": half.max_total_tokens}

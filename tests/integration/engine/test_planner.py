@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sglang.srt.arg_groups.speculative_hook import _auto_choose_speculative_params
 from sglang.srt.configs.model_config import ModelConfig, is_hybrid_swa_model
+from sglang.srt.mem_cache import allocation_sizing
+from sglang.srt.server_args import ServerArgs
 
+from island_engine.drafts import CHAIN, NGRAM_BREADTH, Drafts
 from island_engine.planner import geometry
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "models"
@@ -48,3 +53,25 @@ def test_these_have_a_pool_of_their_own(architecture: str) -> None:
 def test_these_have_not(architecture: str) -> None:
     assert architecture not in geometry.POOLED
     assert not is_hybrid_swa_model([architecture])
+
+
+@pytest.mark.parametrize("page", [1, 16, 64])
+@pytest.mark.parametrize("algorithm", ["EAGLE", "STANDALONE", "NGRAM"])
+@pytest.mark.parametrize(("steps", "topk", "tokens"), [(3, 1, 4), (3, 4, 16), (66, 2, 8), (1, 10, 12), (5, 8, 64)])
+def test_what_is_reserved_for_drafts_is_sglang_s(
+    monkeypatch: pytest.MonkeyPatch, page: int, algorithm: str, steps: int, topk: int, tokens: int
+) -> None:
+    spec = SimpleNamespace(speculative_algorithm=algorithm, speculative_num_steps=steps, speculative_eagle_topk=topk)
+    monkeypatch.setattr(allocation_sizing, "get_spec", lambda: spec)
+    monkeypatch.setattr(allocation_sizing, "get_alloc_page_size", lambda: page)
+    monkeypatch.setattr(allocation_sizing, "max_speculative_num_draft_tokens", lambda: tokens)
+    asked = Drafts(algorithm, steps, topk, tokens, breadth=topk)
+    assert asked.ahead(page) == allocation_sizing.get_alloc_reserve_per_decode()
+
+
+def test_what_sglang_decides_where_nothing_is_said() -> None:
+    for architecture in geometry.POOLED:
+        for algorithm in ("EAGLE", "STANDALONE"):
+            chosen = _auto_choose_speculative_params(ServerArgs("x", speculative_algorithm=algorithm), architecture)
+            assert chosen == (*CHAIN, CHAIN[0] + 1)
+    assert ServerArgs("x").speculative_ngram_max_bfs_breadth == NGRAM_BREADTH

@@ -8,6 +8,7 @@ from support.control_plane import ROOT
 from support.resources import BASE, DERIVED, resource
 
 from island_engine import sizing
+from island_engine.planner import plan
 from island_operator.api.spec import Spec
 from island_operator.api.status import Status
 from island_operator.core.revision import parts_of
@@ -78,3 +79,10 @@ def test_a_full_status_goes_through_the_model_unchanged():
 
 def test_a_status_of_nothing_says_nothing():
     assert Status().model_dump(mode="json", by_alias=True, exclude_none=True) == {}
+
+
+def test_the_planner_knows_the_most_that_the_api_server_takes():
+    kinds = Spec.model_json_schema()["$defs"]
+    engine, half = kinds["Engine"]["properties"], kinds["Half"]["properties"]
+    assert engine["maxRunningRequests"]["maximum"] == plan.MOST_RUNNING
+    assert half["maxTotalTokens"]["maximum"] == plan.MOST_TOKENS

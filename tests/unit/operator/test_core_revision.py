@@ -145,6 +145,27 @@ def test_absent_halves_are_derived_from_geometry():
     assert (on.half.ratio, on.half.max_total_tokens) == (halves.islands.ratio, halves.islands.max_total_tokens)
 
 
+TREE = ("EAGLE", 3, 4, 16)  # for which SGLang reserves 1,024 tokens of every request at pages of 64
+FLAGS = [
+    f"--speculative-{flag} {value}"
+    for flag, value in zip(("algorithm", "num-steps", "eagle-topk", "num-draft-tokens"), TREE, strict=True)
+]
+
+
+def test_halves_are_derived_with_what_is_reserved_for_a_tree_of_drafts():
+    budget = {**GEOMETRY, "kvBudgetBytes": 100_000_000}
+    drafted = of(partition=None, geometry=budget, islands__enabled=True, engine__args=FLAGS)
+    serving = sizing.Serving(64, 512, 8, ahead=1024)
+    halves = sizing.derive_halves(sizing.Geometry(128, 128, 1280, 0), serving, 100_000_000)
+    assert (drafted.half.ratio, drafted.half.max_total_tokens) == (
+        halves.islands.ratio,
+        halves.islands.max_total_tokens,
+    )
+    plain = of(partition=None, geometry=budget, islands__enabled=True)
+    assert planned(drafted.parts, 128) == planned(plain.parts, 128) == 8
+    assert planned({**plain.parts, "engine": drafted.parts["engine"]}, 128) < 8  # those halves are too lean for it
+
+
 def test_halves_that_cannot_be_derived_are_one_sentence():
     with pytest.raises(ValueError, match=r"geometry\.kvBudgetBytes"):
         of(partition=None, geometry={**GEOMETRY, "kvBudgetBytes": 1000})

@@ -202,6 +202,30 @@ def test_kubectl_s_plan_is_that_of_the_spec():
         of_spec(spec, "gemma")
 
 
+TREE = {"algorithm": "EAGLE", "num-steps": 3, "eagle-topk": 4, "num-draft-tokens": 16}  # reserves 2 * 2 pages * 4
+FLAGS = [word for name, value in TREE.items() for word in (f"--speculative-{name}", str(value))]
+
+
+def test_a_tree_of_drafts_takes_its_pages_of_every_request(run):
+    long = ("--geometry", SEED, "--isl", 16384, "--osl", 8192, "--running", 128)
+    plain, chain, tree = (json.loads(run(*long, *more, "--json")[1]) for more in ((), FLAGS[:2], FLAGS))
+    assert (plain["reserved_ahead"], chain["reserved_ahead"], tree["reserved_ahead"]) == (1, 8, 1024)
+    assert chain["halves"] == plain["halves"]
+    for half in ("on", "off"):
+        assert tree["halves"][half]["ratio"] > plain["halves"][half]["ratio"]
+        assert tree["halves"][half]["running"] < plain["halves"][half]["running"]
+    assert "1,024 slots ahead of each for drafts" in run(*long, *FLAGS)[1]
+    assert "drafts" not in run(*long, *FLAGS[:2])[1]
+
+
+def test_the_drafts_of_a_spec_are_those_of_its_arguments():
+    geometry = {"slidingWindow": 1024, "fullBytesPerToken": 9500, "swaBytesPerToken": 95000, "kvBudgetBytes": BUDGET}
+    engine = {"pageSize": 64, "chunkedPrefillSize": 16384, "maxRunningRequests": 48}
+    plain, tree = (of_spec({"geometry": geometry, "engine": engine | more}, "x") for more in ({}, {"args": FLAGS}))
+    assert (plain.serving.ahead, tree.serving.ahead) == (1, 1024)
+    assert tree.on.half.swa_tokens > plain.on.half.swa_tokens + 40 * 1024
+
+
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 WRONG = {
@@ -231,6 +255,18 @@ WRONG = {
     "a negative length": (("--geometry", SEED, "--isl=-3", "--osl", 9), "--isl -3: use a positive number of tokens"),
     "only isl": (("--geometry", SEED, "--isl", 9), "--isl alone says too little: give --osl too"),
     "no number": (("--geometry", SEED, "--running", "many"), "--running many: use a positive whole number"),
+    "more requests than the API server takes": (
+        ("--geometry", SEED, "--running", 100_000, "--isl", 9, "--osl", 9),
+        "--running 100000 is above the 4096 of an InferenceService: use less",
+    ),
+    "more tokens than the API server takes": (
+        ("--geometry", SEED, "--kv-bytes", "1e15"),
+        "tokens, above the 1000000000 of an InferenceService: use less",
+    ),
+    "a tree of nothing": (
+        ("--geometry", SEED, "--speculative-eagle-topk", 4),
+        "--speculative-eagle-topk needs --speculative-algorithm, such as EAGLE: give both",
+    ),
     "running 0": (("--geometry", SEED, "--running", 0), "--running 0: use a positive whole number"),
     "reuse above 1": (
         ("--geometry", SEED, "--isl", 9, "--osl", 9, "--prefix-reuse", 80),
@@ -391,6 +427,24 @@ def test_a_running_engine_agrees(run, tiny, engine):
     rows = {row["what"]: row["engine"] for row in said["check"]}
     assert rows["SWA pool at its ratio"] == "7,936"
     assert rows.get("SWA held a request") == ("256" if metrics else None)
+
+
+def test_an_engine_that_drafts_says_what_it_reserves(run, tiny, engine, monkeypatch):
+    said = {f"speculative_{name.replace('-', '_')}": value for name, value in TREE.items()} | {
+        "speculative_eagle_topk": 2
+    }
+    monkeypatch.setattr(Answers, "info", json.dumps(json.loads(Answers.info) | said).encode())
+    for flags, code, planned in (((), 0, "512"), (FLAGS[:2], 1, "8")):
+        found, out, _ = run("--model", tiny, "--check", engine[0], "--json", *flags)
+        rows = {row["what"]: (row["planned"], row["engine"]) for row in json.loads(out)["check"]}
+        assert (found, rows["reserved ahead for drafts"]) == (code, (planned, "512"))
+
+
+def test_a_boot_log_says_what_it_reserves(run, tiny, tmp_path):
+    log, fields = tmp_path / "boot.log", {f"speculative_{name.replace('-', '_')}": said for name, said in TREE.items()}
+    printed = ", ".join(f"{name!r}: {said!r}" for name, said in fields.items())
+    log.write_text((ENGINE / "boot.log").read_text().replace("'tp_size': 1", f"'tp_size': 1, {printed}"))
+    assert json.loads(run("--model", tiny, "--check", log, "--json")[1])["reserved_ahead"] == 1024
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_seed_admission_bind_of_the_lazy_hold():
     lean, rich = (ratio * tokens / 15_500 for ratio, tokens in ((0.17, 980_000), (0.32, 740_000)))
     assert lean == pytest.approx(10.7, abs=0.05)
     assert 15 <= rich <= 18
-    assert 15_500 / sizing.hold(1024, 64, islands=True) == pytest.approx(14.2, abs=0.05)
+    assert 15_500 / sizing.hold(1024, make().serving, islands=True) == pytest.approx(14.2, abs=0.05)
 
 
 def test_seed_floor_and_what_was_provisioned():
