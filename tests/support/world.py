@@ -411,7 +411,7 @@ class World:
         """Operator and controllers by turns until neither changes anything, time-driven steps included."""
         quiet = 0
         for _ in range(limit):
-            before = (clone(self.store), self.status)
+            before = (dict(self.store), self.status)  # a write of the operator puts a new object in its place
             plan = self.operate()
             wait = plan.requeue_after
             if (self.store, self.status) == before and wait != 0:
