@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster import engine_image, images
+from cluster import builder, engine_image
 from cluster.paths import CHECKOUT
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_only_named_parts_of_a_checkout_go_in_and_the_key_covers_them() -> None:
         "locks/build.txt",
         "locks/operator.txt",
     }
-    covered = {str(path.relative_to(CHECKOUT)) for path in images.source_files()}
+    covered = {str(path.relative_to(CHECKOUT)) for path in builder.source_files()}
     for path in copied():
         assert path in covered or any(name.startswith(f"{path}/") for name in covered), path
     first, *allowed = (CHECKOUT / ".dockerignore").read_text().split()
@@ -112,7 +112,7 @@ def test_an_engines_key_covers_its_locks(kind: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("RADIX_ISLANDS_CACHE", str(tmp_path))
     before = engine_image.engine(kind)
     assert before.archive.name == f"engine-{before.key}.tar"
-    assert before.key != images.source_key()
+    assert before.key != builder.source_key()
     assert {image.key for image in map(engine_image.engine, engine_image.LOCKS)} > {before.key}
     for lock in engine_image.LOCKS[kind]:
         assert (CHECKOUT / lock).exists()

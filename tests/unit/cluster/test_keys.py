@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import apt, binaries, engine, images, paths
+from cluster import apt, binaries, builder, engine, images, paths
 from cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ def test_go_version(text: str, version: tuple[int, int] | None) -> None:
 
 
 def test_the_images_key_covers_what_the_dockerfile_copies() -> None:
-    names = {str(path.relative_to(paths.CHECKOUT)) for path in images.source_files()}
+    names = {str(path.relative_to(paths.CHECKOUT)) for path in builder.source_files()}
     assert {"Dockerfile", "pyproject.toml", "locks/operator.txt", "locks/build.txt"} <= names
     assert "engine/island_engine/gate/report.py" in names
     assert not any("__pycache__" in name for name in names)
-    assert len(images.source_files()) == len(names)
+    assert len(builder.source_files()) == len(names)
 
 
 def test_prefix_renames_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_prefix_renames_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGE_PREFIX", "registry.example/x")
     operator = images.ours()[0]
     assert operator.ref == "registry.example/x/operator:dev"
-    assert operator.keyed == f"registry.example/x/operator:{images.source_key()}"
+    assert operator.keyed == f"registry.example/x/operator:{builder.source_key()}"
 
 
 def test_the_engine_venv_is_where_make_puts_it() -> None:
