@@ -136,7 +136,7 @@ async def _rest(bench: Bench, operator: OperatorProcess) -> None:
 async def _edits(bench: Bench, operator: OperatorProcess) -> None:
     names, pid, report = list(bench.names), operator.process.pid, bench.report
     random.Random(1).shuffle(names)  # noqa: S311 - an order, not a secret
-    cpu, span = cpu_seconds(pid), min(SPAN, len(names) / RATE)
+    mark, cpu, span = bench.plane.mark(), cpu_seconds(pid), min(SPAN, len(names) / RATE)
     rolled = await bench.eye.edits(names, lambda n: {"spec": {"engine": {"image": f"good:{n + 2}"}}}, RATE, span)
     report.add(
         Row("rollouts", f"rollouts started at {RATE:.0f}/s", rolled.sent, ""),
@@ -147,6 +147,8 @@ async def _edits(bench: Bench, operator: OperatorProcess) -> None:
         Row("rollout_cpu", "  CPU of the operator per rollout", 1000 * (cpu_seconds(pid) - cpu) / rolled.sent, "ms"),
     )
     await bench.quiet()
+    writes = [w for w in bench.plane.writes(since=mark) if w[1] != "inferenceservices"]  # those are the edits
+    report.add(Row("rollout_writes", "  writes per rollout, Events counted", len(writes) / rolled.sent, ""))
     told = await bench.eye.edits(
         names, lambda n: {"spec": {"rollout": {"historyLimit": 6 + n // len(names)}}}, RATE, SPAN
     )
