@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import health, killswitch, regate, rollout, verbs
+from island_operator.core import back, health, regate, rollout, verbs
 
 if TYPE_CHECKING:
     from island_operator.core.state import State
@@ -17,7 +17,7 @@ def advance(state: State, here: Pass) -> State:
     state = verbs.carry_out(replace(state, desired=here.intent.desired), here)
     target = None
     if here.intent.auto_rollback and (fault := health.fault(state, here)):
-        target = killswitch.stock_half(state, here) if fault.islands else rollout.last_good(state, here)
+        target = back.stock_half(state, here) if fault.islands else back.last_good(state, here)
         state = rollout.fall_back(state, target, fault.why, here) if target else state
     if state.run and target is None:
         state = rollout.proceed(state, state.run, here)

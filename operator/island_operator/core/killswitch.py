@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from island_operator.core.back import stock_of
+
 if TYPE_CHECKING:
     from island_operator.core.state import Run, State
     from island_operator.core.view import Pass
@@ -25,18 +27,6 @@ def pulled(state: State, here: Pass) -> bool:
         return True
     left = [fleet for fleet in here.seen.values() if fleet.half == "islands" and not fleet.idle]
     return any(fleet.ready for fleet in left) or bool(left and run and run.fast)
-
-
-def stock_of(state: State, here: Pass) -> str | None:
-    """What serves, or comes up where nothing does, with islands off: itself where they are; None: nobody knows it."""
-    serving = here.revision(state.active) or here.revision(state.run.revision if state.run else None)
-    return serving.stock_twin.hash if serving else None
-
-
-def stock_half(state: State, here: Pass) -> str | None:
-    """The revision that serves, with islands off; None where they are off already."""
-    twin = stock_of(state, here) if here.revision(state.active) else None
-    return None if twin == state.active else twin
 
 
 def unwanted(run: Run, here: Pass) -> bool:

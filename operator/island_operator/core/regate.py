@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
-from island_operator.core import attempt, killswitch, rollout
+from island_operator.core import attempt, back, rollout
 from island_operator.core.clock import elapsed
 from island_operator.core.observe import Trouble
 
@@ -62,7 +62,7 @@ def proceed(state: State, here: Pass) -> State:
         here.tell(f"Regate{attempt.TOLD[finding.verdict]}", told, warn=True)
         return state
     here.tell("DriftFound", told, warn=True)
-    target = killswitch.stock_half(state, here) if here.intent.act_on_drift else None
+    target = back.stock_half(state, here) if here.intent.act_on_drift else None
     if target:
         return rollout.fall_back(state, target, Trouble("DriftFound", finding.message), here)
     return state.doubt(gate.revision)

@@ -57,8 +57,9 @@ def start(
     intent, before, source = here.intent, state.run, source or state.phase
     if before:
         state = _without_run(state, "the spec changed while it ran", here)
-        killed = "islands off" if killswitch.pulled(state, here) else "another"
-        left, wish = _moved(before), "what serves" if revision == state.active else killed
+        left, wish = _moved(before), "what serves" if revision == state.active else "another"
+        if killswitch.pulled(state, here) and not revision == state.active == intent.desired:
+            wish = "islands off"
         told = f"the rollout of revision {before.revision} ended in {before.phase}: the spec asks for {wish}"
         here.tell("RolloutEnded", told)
     if revision is None:
@@ -237,25 +238,6 @@ def fall_back(state: State, target: str, why: Trouble, here: Pass) -> State:
     here.tell("FaultFound", f"revision {bad}: {why.message}; back to revision {target}", warn=True)
     state = replace(state.reject(bad, why.reason, why.message, here.now).pardon(target).doubt(bad), active=target)
     return start(state, target, here, source=source, cause=Cause.FAULT, left=bad)
-
-
-def last_good(state: State, here: Pass) -> str | None:
-    """The revision to go back to: the one promoted last before this and never rejected, else the stock half of what
-    serves. Never one with islands while the spec has them off: that would undo the kill switch.
-    """
-    good = [
-        known
-        for known in state.history
-        if known.promoted_at
-        and known.revision != state.active
-        and not state.rejection(known.revision)
-        and (here.intent.islands or not known.islands)
-        and here.revision(known.revision)
-    ]
-    if good:
-        return max(good, key=lambda k: str(k.promoted_at)).revision
-    twin = killswitch.stock_half(state, here)
-    return None if state.rejection(twin) else twin
 
 
 def _known(here: Pass, name: str, gate: Gate | None = None, promoted_at: str | None = None) -> Known | None:

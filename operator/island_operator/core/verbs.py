@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from island_operator.core import killswitch, rollout
+from island_operator.core import back, killswitch, rollout
 from island_operator.core.observe import Trouble
 from island_operator.core.state import Verb
 from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING, Cause
@@ -101,7 +101,7 @@ def _rollback(state: State, here: Pass) -> tuple[State, str]:
     if state.run:
         begun = "a rollout is in progress; use abort to leave it"
         raise Refused(_unstoppable(state.run) if state.run.fast else begun)
-    target = rollout.last_good(state, here) if state.active else None
+    target = back.last_good(state, here) if state.active else None
     if target is None:
         off = "" if here.intent.islands else " and has islands off, as spec.islands.enabled says"
         raise Refused(f"no earlier revision is left that was promoted and not rejected{off}; change the spec")

@@ -172,6 +172,7 @@ def test_a_canary_of_islands_gives_way_to_what_serves_not_to_another_image():
     assert images(world) == {("off", GOOD)}
     assert min(fewest) >= 2
     assert reasons(world)[:4] == ["RolloutEnded", "RevertStarted", "Reverted", "RolloutStarted"]
+    assert world.events[0].note.endswith("ended in Canary: the spec asks for islands off")
 
 
 def test_the_first_revision_of_all_gives_way_to_its_own_stock_half():
