@@ -9,6 +9,8 @@ import importlib.metadata
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -291,3 +293,17 @@ def test_a_slip_in_a_flag_of_sglang_is_one_sentence(
 
 def test_flags_of_sglang_may_be_abbreviated_as_sglang_allows() -> None:
     launch.check_known(["--model-path", "m", "--max-run", "8"])
+
+
+def test_a_hub_that_nobody_reaches_is_told_by_its_own_client_at_once(tmp_path: Path) -> None:
+    """One attempt, where SGLang makes many for each of many files."""
+    command = [sys.executable, "-m", "island_engine", "serve", "--islands", "on", "--model-path", "some/model"]
+    command += ["--swa-full-tokens-ratio", "0.17", "--max-total-tokens", "980000"]
+    for variable, says in (
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 cannot be reached"),
+        ({"HF_HUB_OFFLINE": "1"}, "not in the hub's cache, and HF_HUB_OFFLINE is set"),
+    ):
+        environment = {**os.environ, "HF_HOME": str(tmp_path), **variable}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2, done.stderr
+        assert says in done.stderr
