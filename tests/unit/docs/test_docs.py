@@ -30,7 +30,15 @@ KUBERNETES = {
     *("RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"),
     *("ContainerCannotRun", "ContainerCreating", "PodInitializing", "PodScheduled", "PodReadyToStartContainers"),
     *("ReplicaFailure", "RollingUpdate", "PodDisruptionBudget", "ConfigMap", "FileOrCreate", "DirectoryOrCreate"),
-    *("FallbackToLogsOnError", "PathPrefix", "ResolvedRefs", "FailedScheduling", "FailureTarget", "DeadlineExceeded"),
+    *(
+        "FallbackToLogsOnError",
+        "PathPrefix",
+        "ResolvedRefs",
+        "RuntimeDefault",
+        "FailedScheduling",
+        "FailureTarget",
+        "DeadlineExceeded",
+    ),
 }
 
 
