@@ -60,6 +60,13 @@ BUDGET = Touch(
     "a pass: reserve what running requests take",
 )
 ADMISSION = Touch("PrefillAdder.__init__", "managers/schedule_policy.py", 608, "who runs, how many wait")
+GOES_ON = Touch(
+    "PrefillAdder.add_chunked_req",
+    "managers/schedule_policy.py",
+    1140,
+    "a prompt between its chunks may wait",
+)
+CANDIDATE = Touch("PrefillAdder.add_one_req", "managers/schedule_policy.py", 1395, "and then nobody is admitted")
 MAKE_ROOM = Touch(
     "SWATokenToKVPoolAllocator.evict_to_free_tokens",
     _POOL,
@@ -148,6 +155,8 @@ HOOKED = (
     STEP_RESULT,
     BUDGET,
     ADMISSION,
+    GOES_ON,
+    CANDIDATE,
     MAKE_ROOM,
     RETRACTION,
     SCHEDULER,
@@ -226,8 +235,6 @@ USED = (
     Touch("Scheduler._get_new_batch_prefill_raw", _SCHEDULER, 4079, "rig: the order of an admission pass"),
     Touch("Scheduler.update_running_batch", _SCHEDULER, 4459, "rig: capacity check, retraction, decode"),
     Touch("PrefillAdder.budget_state", _POLICY, 874, "rig: whether a pass goes on"),
-    Touch("PrefillAdder.add_one_req", _POLICY, 1395, "rig: admission of one request"),
-    Touch("PrefillAdder.add_chunked_req", _POLICY, 1140, "rig: a prompt that goes on"),
     Touch("ScheduleBatch.check_decode_mem", _BATCH, 3432, "rig: before a decode step"),
     Touch("ScheduleBatch.maybe_evict_swa", _BATCH, 4068, "rig: when windows are trimmed"),
     Touch("Req.init_next_round_input", _BATCH, 1692, "rig: the match before an admission"),

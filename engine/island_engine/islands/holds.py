@@ -34,6 +34,7 @@ class Holds:
         self.lag, self.block = 0, 1
         self.published: dict[int, Running] = {}  # by id(request)
         self.adder: Any = None  # SGLang's last admission pass
+        self.parked = False  # in it, a prompt in the middle of its chunks has to wait
         self.ordinal = 0  # of prompts that came through
 
     @property
@@ -67,14 +68,10 @@ class Holds:
             known.update(map(id, self.adder.can_run_list))
         return known
 
-    def through(self, req: Any) -> bool:
-        """Whether its whole prompt is committed, or it decodes without ever being published."""
-        running = self.published.get(id(req))
-        return req.decode_batch_idx >= 1 or (running is not None and running.due is not None)
-
     def processed(self, req: Any) -> bool:
-        """Whether the result of its whole prompt was processed. SGLang's count of decode steps does not tell: with
-        speculation it is one already while slots for the first of them are allocated (eagle_utils.py:861).
+        """Whether the result of its whole prompt was processed; until then its last chunk is in flight. SGLang's count
+        of decode steps does not tell: with speculation it is one already while slots for the first of them are
+        allocated (eagle_utils.py:861).
         """
         running = self.published.get(id(req))
         if running is not None:
@@ -90,7 +87,7 @@ class Holds:
         """What it holds now and will."""
         kv, now = req.kv, self.own(req)
         left = max(0, req.sampling_params.max_new_tokens - len(req.output_ids)) + self.lag
-        if not self.through(req):
+        if not self.processed(req):
             hold = ledger.computing(now, len(req.full_untruncated_fill_ids), left, self.cap, self.page)
             release = left if req.lock is None else self.window + left  # it may publish its tail, and lock that
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from island_engine import guards
 from island_engine.islands.admission import ReservingSWABudget
 from island_engine.islands.cache import IslandRadixCache
-from island_engine.touchpoints import ADMISSION, BUDGET, MAKE_ROOM, RETRACTION, STEP_RESULT
+from island_engine.touchpoints import ADMISSION, BUDGET, CANDIDATE, GOES_ON, MAKE_ROOM, RETRACTION, STEP_RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,30 @@ def around_budget(original: Callable[..., Any], pool: Any, tree_cache: Any, **kw
 def after_adder(result: Any, adder: Any, *_args: Any, **_kwargs: Any) -> Any:
     """An admission pass begins: who runs, and how many wait."""
     if type(adder.tree_cache) is IslandRadixCache:
-        adder.tree_cache.holds.adder = adder
+        adder.tree_cache.holds.adder, adder.tree_cache.holds.parked = adder, False
         if type(adder.memory_budget) is ReservingSWABudget:
             adder.memory_budget.begin()
     return result
+
+
+def after_going_on(result: Any, adder: Any, req: Any) -> Any:
+    """The prompt that is in the middle of its chunks: it comes back, and computes nothing, where it has to wait."""
+    if type(adder.tree_cache) is IslandRadixCache:
+        adder.tree_cache.holds.parked = result is req and req not in adder.can_run_list
+    return result
+
+
+def around_candidate(original: Callable[..., Any], adder: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
+    """Nobody is admitted beside a prompt that waits in the middle of its chunks.
+
+    SGLang counts a chunk of it in flight with every batch (scheduler.py:4330), whether it is in there or not. The
+    result of its last chunk would pass for one in the middle then: its first token is dropped, nothing is published.
+    """
+    if type(adder.tree_cache) is IslandRadixCache and adder.tree_cache.holds.parked:
+        from sglang.srt.managers.schedule_policy import AddReqResult
+
+        return AddReqResult.OTHER
+    return original(adder, req, *args, **kwargs)
 
 
 def around_making_room(original: Callable[..., Any], pool: Any, tree_cache: Any, num_tokens: int) -> Any:
@@ -66,6 +86,8 @@ def install() -> None:
     """Patch the running process."""
     guards.hook(BUDGET, around_budget, "AROUND")
     guards.hook(ADMISSION, after_adder)
+    guards.hook(GOES_ON, after_going_on)
+    guards.hook(CANDIDATE, around_candidate, "AROUND")
     guards.hook(MAKE_ROOM, around_making_room, "AROUND")
     guards.hook(RETRACTION, around_retraction, "AROUND")
     guards.hook(STEP_RESULT, after_result)

@@ -102,7 +102,7 @@ def check_request(rig: Rig, req: Any) -> None:
     kv = req.kv
     assert kv.cache_protected_len % PAGE == 0
     assert kv.cache_protected_len <= kv.kv_allocated_len
-    if req.lock is not None and req.lock.swa_released and not req.finished() and rig.cache.holds.through(req):
+    if req.lock is not None and req.lock.swa_released and not req.finished() and rig.cache.holds.processed(req):
         assert kv.cache_protected_len <= len(rig.ids(req)) - 1 - WINDOW + 1
 
 
