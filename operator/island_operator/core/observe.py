@@ -19,6 +19,7 @@ ROLE, HALF = "radix-islands.dev/role", "radix-islands.dev/half"
 ENGINE, GATE = "engine", "gate"
 LOOP = 3  # restarts of a container that is in back-off: chance kills an engine once, not three times
 BINDING = 5.0  # seconds: longer than the scheduler takes to bind a new pod, or a GPU that was just given back
+OVERDUE = 30.0  # seconds after its grace that a pod may take to go; one whose node is lost never does
 SLOW_VOLUMES = 20  # seconds in ContainerCreating after which volumes are worth naming
 
 _PULL = {
@@ -63,6 +64,7 @@ class Fleet:
     pods: int = 0  # not terminating, not finished
     ready: int = 0
     terminating: int = 0  # still hold their GPU
+    ending: float | None = None  # seconds in which the last of them is gone, or its node is lost; None: none ends
     booting: int = 0  # on a node, not ready
     creating: int = 0  # of those, waiting for volumes and network, and not for long enough to be named
     unscheduled: int = 0  # the scheduler has looked, and found no node
@@ -116,6 +118,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
         terminating=len(pods) - len(living),
+        ending=max((w for p in pods if leaving(p) and (w := _overdue(p, now)) > 0), default=None),
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=len(unscheduled),
@@ -194,6 +197,10 @@ def ended(pod: Object) -> bool:
 def placed(pod: Object) -> bool:
     """The scheduler has found a node."""
     return bool(pod["spec"].get("nodeName"))
+
+
+def _overdue(pod: Object, now: str) -> float:
+    return OVERDUE - elapsed(str(pod["metadata"]["deletionTimestamp"]), now)  # which is when its grace ends
 
 
 def _unplaced(pod: Object) -> bool:

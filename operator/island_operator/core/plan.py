@@ -200,6 +200,8 @@ class _Act:
             waits += [self._patience(), run.deadline - elapsed(run.progress_at, now) + 1]
         if any(f.creating for f in self.here.seen.values()):
             waits.append(LOOK_AGAIN)
+        if any(f.unscheduled for f in self.here.seen.values()):
+            waits += [f.ending + 1 for f in self.here.seen.values() if f.ending]
         if any(f.fresh for f in self.here.seen.values()) and not (run and run.fast):
             waits.append(BINDING)
         ahead = [w for w in waits if 0 < w < math.inf]

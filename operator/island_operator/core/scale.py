@@ -80,7 +80,7 @@ def starved(target: str, seen: Mapping[str, Fleet]) -> bool:
     A moment of it is normal: a GPU given back a second ago is not bound again yet.
     """
     new = seen.get(target, _none(target))
-    leaving = any(f.terminating or f.pods > f.target for f in seen.values() if f.revision != target)
+    leaving = any(f.ending or f.pods > f.target for f in seen.values() if f.revision != target)
     return bool(new.unscheduled) and not new.booting and not leaving
 
 
@@ -89,7 +89,7 @@ def frees_itself(room: Room, target: str, active: str | None, seen: Mapping[str,
     will let another go, or the fast way takes it.
     """
     others = [f for f in seen.values() if f.revision != target]
-    if any(f.terminating or f.pods > f.target for f in seen.values()):
+    if any(f.ending or f.pods > f.target for f in seen.values()):
         return True
     if seen.get(target, _none(target)).booting and (fast or any(f.pods for f in others)):
         return True

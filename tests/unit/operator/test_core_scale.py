@@ -100,7 +100,8 @@ def test_rush(room, give, there, wanted):
     [
         ([fleet("a", 2), fleet("b", 2, ready=0, unscheduled=2)], True),
         ([fleet("a", 2), fleet("b", 2, ready=0, unscheduled=1, booting=1)], False),
-        ([fleet("a", 1, terminating=1), fleet("b", 2, ready=0, unscheduled=2)], False),
+        ([fleet("a", 1, terminating=1, ending=9.0), fleet("b", 2, ready=0, unscheduled=2)], False),
+        ([fleet("a", 1, terminating=1), fleet("b", 2, ready=0, unscheduled=2)], True),  # its node is lost
         ([fleet("a", 1, pods=2), fleet("b", 2, ready=0, unscheduled=2)], False),
         ([fleet("a", 2), fleet("b", 2)], False),
         ([fleet("a", 2)], False),

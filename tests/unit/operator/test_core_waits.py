@@ -92,9 +92,37 @@ def test_a_pod_that_waits_for_one_that_ends_is_no_shortage():
         world.tick()
     text = "1 of 2 pods are Ready, the next waits for a GPU that another pod gives up"
     assert told(world, "Ready") == [("False", "PodsNotReady", text)]
+    plan = world.operate()
+    assert plan.requeue_after <= 31  # its node may be lost
+    world.tick(31)
+    world.operate()
+    assert [reason for _, reason, _ in told(world, "Ready", "Degraded")] == ["InsufficientGPU"] * 2
     del world._kubelet
     world.settle()
     assert world.condition("Ready")["status"] == "True"
+
+
+def test_the_pod_of_a_lost_node_will_free_no_gpu():
+    """It never ends, and nothing tells so but the time."""
+    world = World(gpus=2, islands__enabled=True).settle()
+    (lost, _), kubelet = world.pods(), world._kubelet
+    lost["metadata"]["deletionTimestamp"] = world.now
+
+    def lame():
+        kubelet()
+        world.store["Pod", lost["metadata"]["name"]] = lost
+
+    world._kubelet = lame
+    world.edit(islands__enabled=False)
+    world.go(20)
+    assert world.condition("Progressing")["reason"] == "Promoting"
+    world.tick(20)
+    world.go(8)
+    assert world.condition("Progressing")["reason"] == "InsufficientGPU"
+    assert world.ready() == 1
+    world.gpus = 3
+    world.go(40)
+    assert {p["metadata"]["labels"][HALF] for p in world.pods() if is_ready(p) and p is not lost} == {"stock"}
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 5])
