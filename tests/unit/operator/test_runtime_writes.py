@@ -119,7 +119,7 @@ class Town:
                 living = [p for p in mine if "deletionTimestamp" not in p["metadata"]]
                 want = owner["spec"].get("replicas", 1)
                 for pod in living[want:]:
-                    self._put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}})
+                    self._put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": self._clock().isoformat()}})
                 for number in range(len(living), want):
                     self._make(owner, f"{len(self.cluster.calls)}-{number}")
             for pod in pods:
