@@ -21,6 +21,7 @@ GRACE = 30  # seconds beyond gate.deadline for the gate to write down its own IN
 REPORT_WAIT = 60  # seconds that a finished Job's pod may take to reach us: the watches of Job and Pod are not ordered
 NO_POD = 20  # seconds that a Job without a pod is normal: only its Events say who refuses one
 CONTAINER = "engine"
+FINE = {None, "GateStarting", "GateRunning"}  # reasons that name no trouble
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,17 @@ def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, no
         told = f"Job {gate.job} is suspended: whoever queues Jobs has to admit it, or set its spec.suspend to false"
         return Finding(None, "GateSuspended", told)
     if pod is None and condition(job, "FailureTarget").get("status") == "True":  # its deadline took the pod
-        return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")
+        return _as_before(gate)
     begun = str(job["metadata"].get("creationTimestamp", now))
     if pod is None and not _had_pod(job) and elapsed(begun, now) >= NO_POD:
         return Finding(None, "PodsRefused", _refused(gate, job))
+    if pod is None and gate.reason not in FINE:  # its deadline took the pod: the watches of Job and Pod are not ordered
+        return _as_before(gate)
     return Finding(None, "GateRunning", f"Job {gate.job} compares islands off, on and off again")
+
+
+def _as_before(gate: Gate) -> Finding:
+    return Finding(None, gate.reason or "GateRunning", gate.message or f"Job {gate.job} ends")
 
 
 def _refused(gate: Gate, job: Object) -> str:
@@ -142,7 +149,7 @@ def _ended(gate: Gate, job: Object, pod: Object | None, deadline: int, now: str)
 
 
 def _late(gate: Gate, deadline: int) -> Finding:
-    why = gate.reason if gate.reason not in {None, "GateStarting", "GateRunning"} else "GateDeadline"
+    why = gate.reason if gate.reason not in FINE else "GateDeadline"
     told = f"no verdict within {deadline} s (spec.gate.deadline); last seen: {gate.message}"
     return Finding(Verdict.INCONCLUSIVE, str(why), told)
 
