@@ -63,8 +63,8 @@ class Fleet:
     engines: tuple[tuple[str, str, str], ...] = ()  # name, uid and IP of its Ready pods
     pods: int = 0  # not terminating, not finished
     ready: int = 0
-    terminating: int = 0  # still hold their GPU
-    ending: float | None = None  # seconds in which the last of them is gone, or its node is lost; None: none ends
+    terminating: int = 0  # still hold their GPU; without those that are lost
+    ending: float | None = None  # seconds in which the last of them is gone, or is lost; None: none ends
     booting: int = 0  # on a node, not ready
     creating: int = 0  # of those, waiting for volumes and network, and not for long enough to be named
     unscheduled: int = 0  # the scheduler has looked, and found no node
@@ -117,8 +117,8 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         engines=tuple(_engine(p) for p in living if is_ready(p)),
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
-        terminating=len(pods) - len(living),
-        ending=max((w for p in pods if leaving(p) and (w := _overdue(p, now)) > 0), default=None),
+        terminating=sum(leaving(p) and not lost(p, now) for p in pods),
+        ending=max((_left(p, now) for p in pods if leaving(p) and not lost(p, now)), default=None),
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
         booting=sum(placed(p) and not is_ready(p) for p in living),
         unscheduled=len(unscheduled),
@@ -199,7 +199,12 @@ def placed(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName"))
 
 
-def _overdue(pod: Object, now: str) -> float:
+def lost(pod: Object, now: str) -> bool:
+    """It should be gone for long: its node is lost, which frees no GPU and ends nothing. Nobody waits for it."""
+    return leaving(pod) and _left(pod, now) <= 0
+
+
+def _left(pod: Object, now: str) -> float:
     return OVERDUE - elapsed(str(pod["metadata"]["deletionTimestamp"]), now)  # which is when its grace ends
 
 

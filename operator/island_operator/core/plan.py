@@ -156,7 +156,8 @@ class _Act:
         if gate is None or revision is None or gate.job_uid or self.here.snapshot.child("Job", gate.job):
             return []
         held = sum(f.holding for f in self.here.seen.values())
-        held += sum(label(p, ROLE) == GATE and not observe.ended(p) for p in self.here.snapshot.of("Pod"))  # of another
+        gates_of_others = (p for p in self.here.snapshot.of("Pod") if label(p, ROLE) == GATE and not observe.ended(p))
+        held += sum(not observe.lost(p, self.here.now) for p in gates_of_others)
         if run and held > Room.of(asked.replicas, run.mode).limit - 1:
             return []
         parent = self.here.snapshot.parent
@@ -200,7 +201,7 @@ class _Act:
             waits += [self._patience(), run.deadline - elapsed(run.progress_at, now) + 1]
         if any(f.creating for f in self.here.seen.values()):
             waits.append(LOOK_AGAIN)
-        if any(f.unscheduled for f in self.here.seen.values()):
+        if run or any(f.unscheduled for f in self.here.seen.values()):
             waits += [f.ending + 1 for f in self.here.seen.values() if f.ending]
         if any(f.fresh for f in self.here.seen.values()) and not (run and run.fast):
             waits.append(BINDING)

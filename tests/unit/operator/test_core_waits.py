@@ -102,17 +102,23 @@ def test_a_pod_that_waits_for_one_that_ends_is_no_shortage():
     assert world.condition("Ready")["status"] == "True"
 
 
-def test_the_pod_of_a_lost_node_will_free_no_gpu():
-    """It never ends, and nothing tells so but the time."""
-    world = World(gpus=2, islands__enabled=True).settle()
-    (lost, _), kubelet = world.pods(), world._kubelet
-    lost["metadata"]["deletionTimestamp"] = world.now
+def never_gone(world, pod):
+    """Its node is lost: it is being deleted from now on."""
+    kubelet, slot = world._kubelet, ("Pod", pod["metadata"]["name"])
+    pod["metadata"]["deletionTimestamp"] = world.now
 
     def lame():
         kubelet()
-        world.store["Pod", lost["metadata"]["name"]] = lost
+        world.store[slot] = pod
 
     world._kubelet = lame
+    return pod
+
+
+def test_the_pod_of_a_lost_node_will_free_no_gpu():
+    """It never ends, and nothing tells so but the time."""
+    world = World(gpus=2, islands__enabled=True).settle()
+    lost = never_gone(world, world.pods()[0])
     world.edit(islands__enabled=False)
     world.go(20)
     assert world.condition("Progressing")["reason"] == "Promoting"
@@ -123,6 +129,28 @@ def test_the_pod_of_a_lost_node_will_free_no_gpu():
     world.gpus = 3
     world.go(40)
     assert {p["metadata"]["labels"][HALF] for p in world.pods() if is_ready(p) and p is not lost} == {"stock"}
+    assert world.phase == "Stable"
+
+
+@pytest.mark.parametrize("edits", [{"islands__enabled": False}, {}])
+def test_no_rollout_waits_for_the_pod_of_a_lost_node(edits):
+    """Nor does the rest of the spec, after the kill switch."""
+    world = World(gpus=4, islands__enabled=True, rollout__deadline="2m").settle()
+    never_gone(world, world.pods()[0])
+    world.edit(engine__image="good:2", **edits)
+    world.settle()
+    assert (world.phase, world.condition("Ready")["status"]) == ("Stable", "True")
+    assert world.status["revisions"]["active"] == world.status["revisions"]["desired"]
+
+
+def test_no_gate_waits_for_the_pod_of_a_lost_node():
+    world = World(gpus=5).settle()
+    world.edit(engine__image="hangs:1", islands__enabled=True)
+    world.until("Gating").go(5)
+    never_gone(world, world.pods("gate")[0])
+    world.edit(engine__image="good:1")
+    world.settle()
+    assert (world.phase, world.status["gateVerdict"]) == ("Stable", "PASS")
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 5])
