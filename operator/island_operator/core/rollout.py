@@ -148,10 +148,10 @@ def onward(state: State, here: Pass) -> State:
 
 
 def _whole(run: Run, here: Pass) -> bool:
-    """Its only step has all pods at once and no pause, and no query is to be answered: it would be promoted as soon as
-    they are Ready, and until then what serves is kept either way.
+    """Its only step has all pods at once and no pause, nobody has paused it, and no query is to be answered: it would
+    be promoted as soon as they are Ready, and until then what serves is kept either way.
     """
-    room, held = Room.of(here.intent.replicas, run.mode), len(run.steps) > 1 or run.steps[0][1] > 0
+    room, held = Room.of(here.intent.replicas, run.mode), len(run.steps) > 1 or run.steps[0][1] > 0 or run.paused_at
     return not held and cap(run, room) >= room.n > 0 and not prometheus.questions(run, here)
 
 

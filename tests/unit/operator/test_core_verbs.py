@@ -87,6 +87,17 @@ def test_a_paused_promotion_stays_as_far_as_it_is(canary):
     assert images(canary) == ["good:2"] * 3
 
 
+def test_a_paused_canary_that_becomes_all_pods_there_are_stays_one():
+    world = World(gpus=6, replicas=4, rollout__steps=[{"weight": 25}]).settle()
+    world.edit(engine__image="good:2")
+    annotate(world.until("Canary"), "pause").operate()
+    world.edit(replicas=1)
+    work(world, 10)
+    assert (world.phase, world.condition("Progressing")["reason"]) == ("Canary", "Paused")
+    annotate(world, "resume").settle()
+    assert world.condition("Ready")["status"] == "True"
+
+
 def test_a_paused_gate_ends_and_no_canary_begins():
     world = World().settle()
     world.edit(islands__enabled=True)
