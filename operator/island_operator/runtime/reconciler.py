@@ -148,6 +148,7 @@ class Reconciler:
         if hold := self._hold(key, snapshot.parent, status):
             again = hold if again is None else min(again, hold)
         elif await self._status(key, snapshot.parent, status):
+            self._held.pop(key, None)  # not before: one that fails is due, and its retries' pauses grow
             wrote = True
             for event in plan.events:
                 self._events.emit(snapshot.parent, event)
@@ -192,10 +193,7 @@ class Reconciler:
             self._held.pop(key, None)
             return 0.0
         now = asyncio.get_running_loop().time()
-        left = self._held.setdefault(key, now) + HOLD - now
-        if left <= 0:
-            del self._held[key]
-        return max(0.0, left)
+        return max(0.0, self._held.setdefault(key, now) + HOLD - now)
 
     async def _status(self, key: Key, parent: Object, status: Object) -> bool:
         """Write the status if it differs."""

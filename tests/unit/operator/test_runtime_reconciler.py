@@ -240,6 +240,38 @@ def test_what_waits_does_not_put_off_what_the_core_wants_to_look_at_sooner():
     assert noted((0, "A", "1"), (9, "A", "2", 0.125), (0.125, "A", "2", 60.0))[0] == ["written", 0.125, 0.875]
 
 
+def test_a_status_that_waited_and_was_not_taken_is_due_at_every_retry():
+    """A pass that would only wait again ends well, and the pauses between retries would never grow."""
+
+    async def story():
+        plan = Plan(status={"phase": "A", "note": "1"})
+        world = World(lambda snapshot, now: plan)
+        world.cluster.put(toy_core.resource())
+        await world.see()
+        await world.reconciler(KEY)
+        plan = Plan(status={"phase": "A", "note": "2"})
+        assert (await world.reconciler(KEY)).again == 1.0
+        await asyncio.sleep(1)
+        world.cluster.fault = _refusing("patch", "InferenceService/status", ApiError(429, "too many requests"))
+        for _ in range(3):
+            with pytest.raises(ApiError):
+                await world.reconciler(KEY)
+        world.cluster.fault = lambda verb, kind: None
+        assert (await world.reconciler(KEY)).wrote
+        plan = Plan(status={"phase": "A", "note": "3"})
+        return (await world.reconciler(KEY)).again
+
+    assert virtually(story()) == 1.0
+
+
+def _refusing(verb, kind, error):
+    def fault(*call):
+        if call == (verb, kind):
+            raise error
+
+    return fault
+
+
 async def test_what_the_api_server_stores_in_another_spelling_is_said_once(world):
     world.reconciler._core = replace(toy_core.core(), covers=lambda live, want: False)
     await world.settle()
