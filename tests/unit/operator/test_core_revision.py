@@ -64,6 +64,22 @@ def test_the_name_of_a_revision_stays_over_operator_upgrades():
     assert of(islands__enabled=True).hash == "eab9779040"
 
 
+@pytest.mark.parametrize(
+    ("page", "args", "name"),
+    [
+        (1, [], "926bd58f3b"),
+        (64, [], "9f84adbfe1"),
+        (256, ["--dtype", "bfloat16"], "496a3e102b"),
+        (64, ["--speculative-algorithm", "EAGLE", "--speculative-num-steps=3"], "6277893793"),
+    ],
+)
+def test_nor_does_one_whose_halves_are_derived_get_another_name(page, args, name):
+    """These are from before they knew of drafts. Only a tree, or pages of less than a chain, makes them others."""
+    bytes_of = {"fullBytesPerToken": 1024, "swaBytesPerToken": 2048, "draftBytesPerToken": 0, "kvBudgetBytes": 10**9}
+    derived = {"partition": None, "geometry": {"slidingWindow": 128, **bytes_of}, "islands__enabled": True}
+    assert of(engine__pageSize=page, engine__args=args, **derived).hash == name
+
+
 def test_what_is_not_said_is_not_hashed():
     bare = spec()
     bare["engine"]["somethingNew"] = None
