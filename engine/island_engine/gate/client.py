@@ -54,7 +54,7 @@ class EngineClient:
         self.session = aiohttp.ClientSession(
             url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            connector=aiohttp.TCPConnector(force_close=True),
+            connector=aiohttp.TCPConnector(force_close=True, limit=0),  # a scene is in flight as a whole
             trust_env=False,
         )
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from island_engine.gate.outcome import inconclusive
 from island_engine.gate.probes import (
     CLASSES,
+    ENDS,
     LEAST_RETRACTIONS,
+    SHORT,
     Geometry,
     Probe,
     ProbeClass,
@@ -224,7 +226,33 @@ def _pressure(draw: _Draw, profile: Profile) -> list[Probe]:
         Probe("pressure", f"pressure/{i}/again", "any", prompt, profile.length_tokens)
         for i, prompt in enumerate(prompts)
     ]
-    return probes
+    return probes + _queue(draw, profile)
+
+
+def _queue(draw: _Draw, profile: Profile) -> list[Probe]:
+    """A prompt of more than a chunk that must wait between its chunks, with short ones behind it that would fit.
+
+    Requests that end within their last page, so that they grow no more, fill the sliding-window pool until about a
+    quarter of a chunk is free. The long one's first chunk is what is left of that pass; the next one is at least half a
+    chunk. The lead takes the first pass for itself, so that all have come by the second, however they arrive.
+    """
+    geometry = draw.geometry
+    w, p, cp = geometry.window, geometry.page, geometry.chunk
+    each, first = (-(-w // p) + 1) * p, 2 * p
+    free = (w + 4 * p + cp // 2) // 2
+    count = (geometry.swa_tokens - free - 2 * (w + p)) // each
+    most = min(profile.queue, geometry.running - 2 - SHORT)
+    if cp // 2 < w + 8 * p or p <= ENDS + 2 or not 0 < count <= most:
+        return []
+    lead = cp + (-count * each - first) % cp
+    if lead + count * each + 2 * cp > geometry.full_tokens:
+        return []
+    lengths = [lead, *[each - ENDS - 2] * count, cp + draw.rng.randint(w, 2 * w)]
+    lengths += [draw.rng.randint(2, p) for _ in range(SHORT)]
+    return [
+        Probe("pressure", f"pressure/queue{i}", "cold", draw.prompt(length), ENDS, scene="pressure/queue")
+        for i, length in enumerate(lengths)
+    ]
 
 
 def _text(draw: _Draw, profile: Profile, prompts: Sequence[str]) -> list[Probe]:

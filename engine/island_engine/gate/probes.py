@@ -51,6 +51,7 @@ class Profile:
     readers: int  # requests that extend a running one
     together: int  # requests at once, where the engine allows as many
     rounds: int  # forced retractions of everything that runs
+    queue: int  # most requests that may fill the sliding-window pool, so that a prompt waits between its chunks
 
 
 _PROFILES = (
@@ -68,6 +69,7 @@ _PROFILES = (
         readers=1,
         together=4,
         rounds=4,
+        queue=64,
     ),
     Profile(
         name="standard",
@@ -83,6 +85,7 @@ _PROFILES = (
         readers=3,
         together=8,
         rounds=6,
+        queue=256,
     ),
     Profile(
         name="deep",
@@ -98,10 +101,12 @@ _PROFILES = (
         readers=8,
         together=16,
         rounds=12,
+        queue=256,
     ),
 )
 PROFILES = {profile.name: profile for profile in _PROFILES}
 LEAST_RETRACTIONS = 10  # that the class pressure must have seen in every arm
+SHORT, ENDS = 4, 4  # in the queue of class pressure: prompts behind the long one, and tokens that each generates
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,28 @@ def test_the_seed_decides() -> None:
     assert plan(TINY, quick, 1) != plan(TINY, quick, 2)
 
 
+QUEUED = replace(TINY, page=16, chunk=1_024, swa_tokens=2_992, running=32)
+
+
+def test_the_long_one_of_the_queue_begins_at_the_end_of_a_pass() -> None:
+    queue = [len(p.tokens) for p in plan(QUEUED, PROFILES["quick"], 0) if p.scene == "pressure/queue"]
+    lead, *fill = queue[: max(i for i, length in enumerate(queue) if length > QUEUED.chunk)]
+    taken = [-(-length // QUEUED.page) * QUEUED.page for length in (lead, *fill)]
+    assert lead >= QUEUED.chunk  # the first pass is its own
+    assert sum(taken) % QUEUED.chunk == QUEUED.chunk - 2 * QUEUED.page
+    free = QUEUED.swa_tokens - sum(taken[1:]) - 2 * (QUEUED.window + QUEUED.page)
+    assert QUEUED.window < free < QUEUED.chunk // 2
+    assert all(length <= QUEUED.page for length in queue[len(fill) + 2 :])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"running": 20}, {"swa_tokens": 12_000, "running": 200}, {"chunk": 256}, {"full_tokens": 6_000}, {"page": 4}],
+)
+def test_there_is_no_queue_where_the_pools_do_not_allow_it(changes: dict[str, int]) -> None:
+    assert not [p for p in plan(replace(QUEUED, **changes), PROFILES["quick"], 0) if p.scene == "pressure/queue"]
+
+
 def test_nothing_special_is_ever_asked() -> None:
     tokens = {t for p in plan(TINY, PROFILES["quick"], 0) for t in p.tokens}
     assert min(tokens) >= 64
