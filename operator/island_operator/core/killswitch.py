@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from island_operator.core import health
 from island_operator.core.back import stock_of
+from island_operator.core.observe import Trouble
 
 if TYPE_CHECKING:
     from island_operator.core.state import Run, State
@@ -39,9 +41,12 @@ def target(state: State, here: Pass) -> str | None:
     """The revision to be at before any other; None: the switch is not pulled, or nobody knows what serves."""
     if not pulled(state, here):
         return None
-    run, stock = state.run, stock_of(state, here)
-    if run and run.kind == KIND and run.revision in {stock, here.intent.desired}:
-        return run.revision
+    run, stock, desired = state.run, stock_of(state, here), here.intent.desired
+    if run and run.kind == KIND:
+        if run.revision in {stock, desired}:
+            return run.revision
+        if state.rejection(stock) and desired and not state.rejection(desired):
+            return desired  # the spec was mended, and this switch has found that what serves cannot
     return stock
 
 
@@ -55,3 +60,11 @@ def instead(state: State, run: Run, here: Pass) -> str | None:
     if run.revision != stock:
         return stock
     return None if desired == stock or state.rejection(desired) else desired
+
+
+def failing(state: State, run: Run, here: Pass) -> Trouble | None:
+    """Why no pod of its run can start. What this switch has found out once is not waited for again: the spec was mended
+    meanwhile.
+    """
+    before = state.rejection(run.revision)
+    return health.failing(run, here) or (Trouble(before.reason, before.message) if before else None)

@@ -65,7 +65,10 @@ def start(
     if revision is None:
         transitions.to(source, Cause.GIVEN_UP)
         return state
-    cause = cause or _cause(state, revision, here)
+    if cause is None:
+        cause = _cause(state, revision, here)
+        if cause is Cause.KILL_SWITCH and not (before and before.kind == killswitch.KIND):
+            state = state.pardon(revision)  # which it overrides; rejected meanwhile is what fails in this switch
     phase, kind = transitions.to(source, cause), _KINDS.get(cause, "Rollout")
     run = Run(
         revision=revision,
@@ -172,7 +175,8 @@ def proceed(state: State, run: Run, here: Pass) -> State:
     if not run.fast and run.previous and _gives_up(run, here) and (failure := health.failing(run, here)):
         here.tell("RolloutFailed", f"revision {run.revision} in {run.phase}: {failure.message}", warn=True)
         return reject(state, run, failure, here)
-    if not ready and (other := killswitch.instead(state, run, here)) and (failure := health.failing(run, here)):
+    other = None if ready else killswitch.instead(state, run, here)
+    if other and (failure := killswitch.failing(state, run, here)):
         return _turn(state, run, other, failure, here)
     if run.paused_at or fleet is None or fleet.deployment is None:  # made by the next pass that decides nothing
         return state
@@ -278,7 +282,7 @@ def _complete(state: State, run: Run, here: Pass) -> State:
         ended = {"Rollback": "RolledBack", "Revert": "Reverted"}.get(run.kind, "Promoted" if n else "Taken")
         here.tell(ended, told if n else _unseen(run.revision), warn=run.kind == "Rollback")
     transitions.to(run.phase, Cause.SERVES)
-    state = replace(state.pardon(run.revision), active=run.revision, run=None)  # of what the kill switch overrode
+    state = replace(state.pardon(run.revision), active=run.revision, run=None)  # of what failed at first
     known = _known(here, run.revision, promoted_at=here.now if n else None)
     return state.learn(known, here.intent.history_limit) if known else state
 

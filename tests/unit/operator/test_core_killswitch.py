@@ -264,6 +264,23 @@ def test_a_stock_half_without_a_pod_until_the_deadline_gives_way_too():
     assert images(world) == {("off", "good:2")}
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_spec_that_is_mended_meanwhile_waits_for_no_deadline_a_second_time(failures):
+    """While the spec's own half is on its way (1), or after that has failed too (2)."""
+    world = serving_islands(rollout__deadline="1m")
+    real = world._run
+    world._run = lambda pod: None if image_of(pod) == ("off", GOOD) else real(pod)
+    world.edit(islands__enabled=False, engine__image=BAD)
+    while reasons(world).count("RolloutFailed") < failures:
+        world.go(1)
+    began = world.seconds
+    world.edit(engine__image="good:2")
+    world.go(30)
+    assert (images(world), world.phase) == ({("off", "good:2")}, "Stable")
+    assert world.seconds - began == 30
+    assert conditions(world, "Ready", "Degraded") == [("True", "Serving"), ("False", "AsExpected")]
+
+
 def test_where_neither_half_can_start_islands_serve_on_a_person_is_asked_for_and_what_served_is_waited_for():
     world = serving_islands()
     no_stock(world, GOOD, "good:2")
