@@ -90,8 +90,9 @@ def recovered(before: State, unread: tuple[str, ...], here: Pass) -> State:
 def _lost(before: State, unread: tuple[str, ...], here: Pass) -> bool:
     """The status itself shows that something served."""
     parts = bool(before.run and before.run.previous) or any(known.promoted_at for known in before.history)
-    pair = bool(here.snapshot.parent["status"].get("islands"))
-    return before == state.State() or parts or pair or not _ACTIVE.isdisjoint(unread)
+    told = here.snapshot.parent["status"]
+    rests = before.run is None and told.get("phase") in {None, STABLE}  # Pending is where nothing has served yet
+    return before == state.State() or parts or rests or bool(told.get("islands")) or not _ACTIVE.isdisjoint(unread)
 
 
 def _serving(here: Pass) -> Revision | None:

@@ -108,6 +108,16 @@ def test_each_part_of_the_revisions_may_be_missing(field):
     assert back[field] == was if field != "history" else back["active"] == world.status["revisions"]["active"]
 
 
+@pytest.mark.parametrize("phase", [{}, {"phase": "Stable"}])
+def test_what_serves_is_not_gated_for_want_of_all_that_was_known_of_it(phase):
+    """Its gate's GPU would be its own."""
+    world = MOMENTS["at rest"]
+    desired = {"desired": world.status["revisions"]["desired"]}
+    before = uids(world)
+    world = goes_on(later(world, {**phase, "revisions": desired}))
+    assert (uids(world), world.phase) == (before, "Stable")
+
+
 def test_what_serves_is_found_by_its_pods_where_the_service_is_gone_too():
     world = later(MOMENTS["at rest"], {"phase": "Stable", "revisions": 3})
     world.store.pop(("Service", "x-stable"))
