@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
 from sglang.srt.managers.scheduler import Scheduler, SpawnRanks, publish
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
@@ -165,6 +166,7 @@ def apart(work: Callable[..., Any], *args: Any) -> Any:
 
     def child() -> None:
         warnings.simplefilter("ignore")  # what SGLang does with numpy and torch is not tested here
+        torch.set_num_threads(1)  # makes the pool anew that a fork loses; two loading threads at once may find none
         try:
             theirs.send((work(*args), None))
         except Exception:  # noqa: BLE001 - the test that asked shows it
