@@ -130,6 +130,18 @@ def check_context(context: Any) -> None:
         raise ValueError(wrong)
 
 
+def check_room(pool: int, window: int, page: int) -> None:
+    """`pool`: SWA tokens. ValueError: a prompt that is alone in the engine might wait between its chunks for ever. It
+    owns less than w + p behind the edge of what is published, its lock pins whole nodes of the tree, 2w + 2p at most,
+    and SGLang starts no chunk in the last page that is free (prefill_budget.py:277).
+    """
+    if pool < (least := 3 * window + 4 * page):
+        raise ValueError(
+            f"the SWA pool has {pool} tokens, and islands need {least} for a prompt of several chunks: use a larger "
+            f"--swa-full-tokens-ratio or --max-total-tokens, or {refusals.instead()}"
+        )
+
+
 def check_type(cache: Any, expected: type) -> None:
     """The exact type, not a capability: the wrong cache under our freeing rules corrupts KV."""
     if type(cache) is not expected:

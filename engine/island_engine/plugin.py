@@ -65,6 +65,8 @@ def island_cache(context: Any, metrics: Any = None) -> Any:
     guards.check_context(context)
     cache = create_unified_radix_cache(context, cache_class=IslandRadixCache)
     guards.check_type(cache, IslandRadixCache)
+    if not cache.shared_pool:
+        guards.check_room(cache.holds.pool.size_swa, cache.window, cache.page_size)
     if metrics is not None:
         cache.metrics = metrics
     elif get_parallel().attn_tp_rank == get_parallel().attn_cp_rank == 0:  # the other ranks do the same, in lockstep

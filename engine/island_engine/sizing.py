@@ -57,7 +57,9 @@ class Serving:
 
     @property
     def drafted(self) -> int:
-        """Tokens in whole pages that a request is given beyond those of one that does not speculate; 0 for a chain."""
+        """Tokens in whole pages that a request is given beyond those of one that does not speculate; 0 for a
+        chain that is not longer than a page.
+        """
         pages, alone = (-(-(self.page + ahead) // self.page) for ahead in (self.ahead, ALONE))
         return (pages - alone) * self.page
 

@@ -386,6 +386,12 @@ def test_models_and_modes_that_the_cache_does_not_know(
         guards.check_context(context(**given))
 
 
+def test_a_pool_in_which_a_lone_prompt_might_wait_for_ever_names_what_it_needs() -> None:
+    guards.check_room(3 * 64 + 4 * 8, window=64, page=8)
+    with pytest.raises(ValueError, match=r"has 223 tokens, and islands need 224 .* --swa-full-tokens-ratio"):
+        guards.check_room(3 * 64 + 4 * 8 - 1, window=64, page=8)
+
+
 def test_the_exact_type_is_asked_for() -> None:
     class Child(dict):  # type: ignore[type-arg]
         """A capability check would take it."""
