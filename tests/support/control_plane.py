@@ -146,6 +146,8 @@ class ControlPlane:
         with self.audit_log.open(encoding="utf-8") as file:
             file.seek(since)
             for line in file:
+                if not line.endswith("\n"):  # it is being written
+                    break
                 event = json.loads(line)
                 ref = event.get("objectRef", {})
                 if event.get("userAgent") == user_agent and ref.get("resource") != "leases":
@@ -154,8 +156,12 @@ class ControlPlane:
         return found
 
     def mark(self):
-        """The end of the audit log, for `writes(since=)`."""
-        return self.audit_log.stat().st_size
+        """The end of the last whole line of the audit log, for `writes(since=)`."""
+        size = self.audit_log.stat().st_size
+        with self.audit_log.open("rb") as file:
+            start = max(0, size - 1_048_576)  # a line is shorter
+            file.seek(start)
+            return start + file.read(size - start).rfind(b"\n") + 1
 
     def try_kubectl(self, *args, stdin=None):
         command = [self.bin / "kubeall", "kubectl", "--kubeconfig", self.kubeconfig, *map(str, args)]
