@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from island_operator.core import killswitch, scale
 from island_operator.core.clock import elapsed
+from island_operator.core.gate import FINE
 from island_operator.core.health import step_over, waits_for
 from island_operator.core.observe import BINDING, SCHEDULING, Trouble
 from island_operator.core.prometheus import unanswered
@@ -21,7 +22,6 @@ _UNCHECKED = (
     "with spec.replicas 0 nothing of it can be checked: set spec.replicas to 1 or more, or annotate the object with "
     "radix-islands.dev/promote to take it unchecked"
 )
-_QUIET = {"GateStarting", "GateRunning"}  # what a gate says while all is well
 _SCARCE = {  # by mode and whether there are several replicas: the least that a rollout needs is the next mode's
     ("Surge", True): "free one, or set spec.rollout.mode to Replace, which uses the GPU of a serving pod",
     ("Surge", False): "free one, or set spec.rollout.mode to Downtime, which stops the serving pod meanwhile",
@@ -32,7 +32,7 @@ def blocker(state: State, here: Pass) -> Trouble | None:
     """What is being waited for against one's will: the gate's pod, the pods of the new revision, those that serve."""
     run, gate = state.run, state.gate
     if run and run.phase == GATING:
-        waits = gate and not gate.verdict and gate.reason and gate.reason not in _QUIET
+        waits = gate and not gate.verdict and gate.reason not in FINE
         return Trouble(str(gate.reason), str(gate.message)) if gate and waits else None
     fleet = here.fleet(run.revision if run else state.active)
     if fleet and fleet.troubles:
