@@ -13,8 +13,10 @@ import warnings
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
 from sglang.srt.managers.scheduler import Scheduler, SpawnRanks, publish
@@ -22,6 +24,8 @@ from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 from sglang.srt.plugins import load_plugins
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import PortArgs, prepare_server_args
+
+from island_engine import tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,6 +162,21 @@ def by_token(logprob: Any) -> list[list[float]]:
     """SGLang sorts logprobs; equal ones may then stand in any order."""
     pairs = zip(logprob.output_top_logprobs_val, logprob.output_top_logprobs_idx, strict=True)
     return [[value for _, value in sorted(zip(ids, values, strict=True))] for values, ids in pairs]
+
+
+def tiny(folder: Path, window: int, seed: int = tiny_model.SEED) -> Path:
+    """The tiny model with another window, made in this folder; other weights by another seed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=window))
+        patch.setattr(tiny_model, "SEED", seed)
+        tiny_model.make(folder)
+    return folder
+
+
+def parked(scheduler: Any, batch: Any) -> bool:
+    """Whether a prompt waits between its chunks while this batch runs."""
+    going = scheduler.chunked_req
+    return going is not None and going not in batch.reqs
 
 
 def apart(work: Callable[..., Any], *args: Any) -> Any:

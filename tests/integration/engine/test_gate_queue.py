@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.engine import Engine, apart
+from support.engine import Engine, apart, parked
 
 from island_engine import tiny_model
 from island_engine.gate.plan import plan
@@ -44,8 +44,7 @@ def serve(model: Path, fault: bool, *flags: str) -> Seen:
     geometry = Geometry(tiny_model.WINDOW, PAGE, CHUNK, CHUNK // 4, full, swa, CONTEXT, tiny_model.VOCABULARY, RUNNING)
 
     def watched(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        going = scheduler.chunked_req
-        seen.waited[-1] += going is not None and going not in batch.reqs
+        seen.waited[-1] += parked(scheduler, batch)
         return run(batch, *args, **kwargs)
 
     scheduler.run_batch = watched

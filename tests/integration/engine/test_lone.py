@@ -5,13 +5,10 @@ may wait between its chunks for ever. In one of w + p + a chunk, the floor for o
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.engine import Engine, apart
-
-from island_engine import tiny_model
+from support.engine import Engine, apart, tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +39,5 @@ def serve(model: Path, *flags: str) -> list[int]:
 
 @pytest.mark.parametrize("chunk", [8, 64, 128])
 def test_a_prompt_that_is_alone_ends(chunk: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    model = tmp_path_factory.mktemp("models") / "model"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=WINDOW))
-        tiny_model.make(model)
+    model = tiny(tmp_path_factory.mktemp("models") / "model", WINDOW)
     assert set(apart(serve, model, "--chunked-prefill-size", str(chunk))) == {4}

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.engine import Engine, apart
+from support.engine import Engine, apart, parked, tiny
 
-from island_engine import tiny_model
 from island_engine.islands.cache import IslandRadixCache
 
 if TYPE_CHECKING:
@@ -52,8 +50,7 @@ def serve(model: Path, *flags: str) -> Seen:
     run, cache = scheduler.run_batch, scheduler.tree_cache
 
     def watched(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        going = scheduler.chunked_req
-        waits = going is not None and going not in batch.reqs
+        waits = parked(scheduler, batch)
         seen.waited += waits
         seen.beside += waits and batch.forward_mode.is_extend()
         if type(cache) is IslandRadixCache:
@@ -70,10 +67,7 @@ def serve(model: Path, *flags: str) -> Seen:
 
 @pytest.fixture(scope="module")
 def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    model = tmp_path_factory.mktemp("models") / "model"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=32))
-        tiny_model.make(model)
+    model = tiny(tmp_path_factory.mktemp("models") / "model", window=32)
     return {"roomy": apart(serve, model, *ROOMY), "tight": apart(serve, model, *TIGHT)}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,9 +28,8 @@ from sglang.srt.managers.io_struct import (
     UpdateWeightsFromTensorReqInput,
 )
 from sglang.srt.utils import MultiprocessingSerializer
-from support.engine import Answer, Engine, apart
+from support.engine import Answer, Engine, apart, tiny
 
-from island_engine import tiny_model
 from island_engine.bench.tally import Tally
 from island_engine.islands.cache import IslandRadixCache
 
@@ -216,12 +214,7 @@ def serve(model: Path, other: Path, *flags: str) -> Seen:
 @pytest.fixture(scope="module")
 def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     folder = tmp_path_factory.mktemp("models")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=WINDOW))
-        for seed, name in enumerate(("model", "other")):
-            patch.setattr(tiny_model, "SEED", seed)
-            tiny_model.make(folder / name)
-    models = folder / "model", folder / "other"
+    models = tiny(folder / "model", WINDOW, seed=0), tiny(folder / "other", WINDOW, seed=1)
     return {"off": apart(serve, *models), "on": apart(serve, *models, "--radix-cache-backend", "islands")}
 
 

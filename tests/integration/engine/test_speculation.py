@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from support.drafts import eagle, echo
-from support.engine import Answer, Engine, apart
+from support.engine import Answer, Engine, apart, tiny
 
-from island_engine import tiny_model
 from island_engine.bench.tally import Tally
 from island_engine.islands.cache import IslandRadixCache
 from island_engine.platform import attention, speculation
@@ -96,11 +94,7 @@ def serve(model: Path, *flags: str) -> Arm:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("models") / "tiny-gemma"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_model, "config", partial(tiny_model.config, window=WINDOW))
-        tiny_model.make(path)
-    return path
+    return tiny(tmp_path_factory.mktemp("models") / "tiny-gemma", WINDOW)
 
 
 @pytest.fixture(scope="module")
