@@ -123,6 +123,7 @@ class Arena:
     @contextlib.asynccontextmanager
     async def open(cls, kubeconfig):
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(hang_up)
             writer, watcher = [await connect(kubeconfig) for _ in range(2)]
             for client in (writer, watcher):
                 stack.push_async_callback(client.close)
@@ -246,6 +247,13 @@ class Arena:
         finally:
             await ended({task})
             del self.lives[namespace]
+
+
+async def hang_up():
+    """aiohttp says goodbye over TLS: of whoever was not answered when the loop ends, a socket would be left open."""
+    for transport in list(asyncio.get_running_loop()._transports.values()):  # nothing public knows them all
+        transport.abort()
+    await asyncio.sleep(0)  # they close
 
 
 async def ended(tasks):

@@ -136,6 +136,16 @@ class ControlPlane:
         """SIGKILL: connections end without a word."""
         self._stop("kube-apiserver")
 
+    @contextlib.contextmanager
+    def stopped_api(self):
+        """SIGSTOP: connections stay open, and nobody answers."""
+        process = self._processes["kube-apiserver"]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     @property
     def audit_log(self):
         return self.dir / "audit.log"
