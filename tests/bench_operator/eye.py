@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.watching import eventually, watch
 
+from bench_operator.plane import home
 from island_operator.cluster.kinds import INSTANCE, PARENT
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Eye:
         """Send a merge patch and time what it causes."""
         began = time.monotonic()
         into.sent += 1
-        obj = await self._api.patch(PARENT, "default", name, body)
+        obj = await self._api.patch(PARENT, home(name), name, body)
         self._open.setdefault(name, []).append((obj["metadata"]["generation"], began, into, {"status", "ready"}))
         self._parent(obj, False)
 
@@ -77,7 +78,7 @@ class Eye:
         """Seconds from throwing it until a Deployment of the stock half asks for pods."""
         self._stock.pop(name, None)
         began = time.monotonic()
-        await self._api.patch(PARENT, "default", name, {"spec": {"islands": {"enabled": False}}})
+        await self._api.patch(PARENT, home(name), name, {"spec": {"islands": {"enabled": False}}})
         return await eventually("the stock half", lambda: self._stock.get(name), every=0.005) - began
 
     def _parent(self, obj: dict[str, Any], deleted: bool) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 STAGES = Path(__file__).with_name("kwok.yaml")
 GPUS = 20_000
+NAMESPACES = 20  # of a namespace Kubernetes' own controllers look at everything at each change of one thing
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",
@@ -52,6 +54,8 @@ class Fleet(ControlPlane):
             )  # fmt: skip
             self._play()
             self.apply(NODE)
+            for number in range(NAMESPACES):
+                self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team{number}"}})
             self.merge("node", "played", {"status": {"capacity": ROOM, "allocatable": ROOM}}, subresource="status")
             until("the node is Ready", self._node_is_ready)
         except BaseException:
@@ -106,13 +110,18 @@ def own_address() -> str:
 def resource(name: str, port: int, *, islands: bool = False) -> dict[str, Any]:
     """The example with one replica, no canary step, and engines that listen on `port`."""
     made: dict[str, Any] = yaml.safe_load((ROOT / "examples/tiny-gemma.yaml").read_text())
-    made["metadata"] = {"name": name, "namespace": "default"}
+    made["metadata"] = {"name": name, "namespace": home(name)}
     spec = made["spec"]
     del spec["podTemplate"]
     spec.update(replicas=1, islands={"enabled": islands})
     spec["engine"].update(image="good:1", port=port)
     spec["rollout"]["steps"] = []
     return made
+
+
+def home(name: str) -> str:
+    """The namespace of an InferenceService of the fleet: as of teams that have some each."""
+    return f"team{zlib.crc32(name.encode()) % NAMESPACES}"
 
 
 def cpu_seconds(pid: int) -> float:

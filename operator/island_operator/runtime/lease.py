@@ -29,10 +29,13 @@ RETRY = 0.5  # seconds
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds. A leader stops `deadline` after its last renewal; a standby takes over `duration` after it."""
+    """Seconds. A leader stops `deadline` after its last renewal; a standby, which looks every `look`, takes over
+    `duration` after it saw the last: at most `look + duration` after a leader died.
+    """
 
     duration: int = 15
     renew: float = 2.0
+    look: float = 1.0
     deadline: float = 10.0
 
 
@@ -61,8 +64,16 @@ class Lease:
     async def take(self) -> None:
         """Wait until we lead."""
         while not await self._try():  # noqa: ASYNC110 - another process ends it, not an event of ours
-            await asyncio.sleep(self._terms.renew)
+            await asyncio.sleep(self._patience())
         log.info("leading as %s", self._identity)
+
+    def _patience(self) -> float:
+        """Seconds until a standby looks again; no later than what it saw expires."""
+        if self._seen is None:
+            return self._terms.look
+        spec, since = self._seen
+        left = since + spec.get("leaseDurationSeconds", self._terms.duration) - self._clock()
+        return min(left, self._terms.look) if left > 0 else self._terms.look
 
     async def lost(self) -> None:
         """Renew until somebody else holds it (at once), or until `deadline` passes without an answer."""
