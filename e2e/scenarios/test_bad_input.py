@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,24 @@ def test_engine_that_dies_at_boot_says_its_last_line(kube: Kube, make: Callable[
 def test_image_that_cannot_be_pulled(kube: Kube, make: Callable[..., str]) -> None:
     name = make("no-image", lambda s: s["engine"].update(image="localhost/radix-islands/not-there:dev"))
     until(kube, name, says("localhost/radix-islands/not-there:dev"), 90)
+
+
+def test_row_30_a_load_that_outlasts_the_liveness_probe_is_not_killed(kube: Kube, make: Callable[..., str]) -> None:
+    """Of a probe that allows three seconds; the product's allows two minutes, and no scenario has twenty."""
+    patience = {"periodSeconds": 1, "failureThreshold": 3}
+
+    def impatient(spec: dict[str, Any]) -> None:
+        spec["podTemplate"]["spec"]["containers"][0]["livenessProbe"] = patience
+
+    name = make("slow", impatient)
+    until(kube, name, lambda obj: condition(obj["status"], "Ready").get("status") == "True", 180)
+    (pod,) = kube.items("pods", f"radix-islands.dev/instance={name}")
+    (container,) = pod["status"]["containerStatuses"]
+    assert patience.items() <= pod["spec"]["containers"][0]["livenessProbe"].items()
+    began = datetime.fromisoformat(container["state"]["running"]["startedAt"])
+    ready = datetime.fromisoformat(condition(pod["status"], "Ready")["lastTransitionTime"])
+    assert (ready - began).total_seconds() > patience["periodSeconds"] * patience["failureThreshold"]
+    assert container["restartCount"] == 0
 
 
 def test_no_gpu_left_is_named(kube: Kube, make: Callable[..., str]) -> None:

@@ -260,7 +260,7 @@ def cap(run: Run, room: Room) -> int:
 
 def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     room = Room.of(here.intent.replicas, run.mode)
-    if room.n == 0 and (before := state.known(state.active)) and not before.promoted_at:
+    if room.n == 0 and not any(known.promoted_at for known in state.history):
         return move(state, run, Cause.HELD, here)  # nothing has ever served that a canary could protect
     if ready < min(cap(run, room), room.n):
         more = run.held_since and ready >= run.ready  # none was lost, more are asked for: the deadline begins anew

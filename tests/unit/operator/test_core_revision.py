@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.world import spec
+from support.world import World, spec
 
 from island_engine import sizing
 from island_operator.core.coupling import half_of, planned
@@ -212,3 +212,17 @@ def test_a_snapshot_that_is_not_what_it_claims_is_not_used(text):
 def test_no_snapshot_no_revision():
     assert remembered(None) is None
     assert remembered({"metadata": {"name": "x"}}, "e331182cfb") is None
+
+
+def test_what_is_read_of_a_snapshot_is_shared_and_nobody_writes_into_it():
+    """By a whole life with gates, canaries and a template that is merged into every pod."""
+    world = World(islands__enabled=True, podTemplate={"spec": {"containers": [{"name": "engine", "env": []}]}}).settle()
+    for change in ({"engine__image": "good:2"}, {"islands__enabled": False}, {"engine__image": "crash:1"}):
+        world.edit(**change)
+        world.settle()
+    deployments = [obj for (kind, _), obj in world.store.items() if kind == "Deployment"]
+    assert len(deployments) > 2
+    for deployment in deployments:
+        read = remembered(deployment)
+        assert read is remembered(deployment)
+        assert Revision(read.parts).text == deployment["metadata"]["annotations"][SNAPSHOT]

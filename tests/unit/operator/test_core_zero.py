@@ -183,3 +183,19 @@ def test_a_canary_that_loses_a_pod_after_a_long_hold_has_no_other_deadline():
     world.operate()
     world.operate()
     assert world.status["revisions"]["rejected"][0]["reason"] == "DeadlineExceeded"
+
+
+def test_a_kill_switch_and_a_bad_image_at_zero_are_not_taken_together_unseen():
+    """What the switch leads to has served no request, but what it was made of has: its image gives way to no other."""
+    world = World(islands__enabled=True).settle()
+    world.edit(replicas=0)
+    world.settle()
+    world.edit(islands__enabled=False, engine__image="crash:1")
+    world.settle()
+    assert (world.phase, says(world)) == ("Canary", ("False", "ScaledToZero"))
+    world.edit(replicas=2)
+    world.settle()
+    assert images(world) == {"good:1"}
+    assert {told(pod)[0] for pod in world.pods()} == {"off"}
+    assert says(world, "Degraded")[0] == "True"
+    assert [r["revision"] for r in world.status["revisions"]["rejected"]] == [world.status["revisions"]["desired"]]
