@@ -43,12 +43,12 @@ LOOK_AGAIN = 20.0  # seconds: a pod that is being created tells nobody that its 
 
 def reconcile(snapshot: Snapshot, now: str) -> Plan:
     """What to write, for one InferenceService and its children as they are. `now` is RFC 3339 UTC."""
-    snapshot, before, unread = recovery.read(snapshot)
+    snapshot, told = recovery.read(snapshot)
     seen = observe.fleets(snapshot, now)
     here = Pass(intent.read(snapshot.parent), snapshot, seen, now)
-    known = recovery.recovered(before, unread, here)
-    after = record.noted(advance(known, here), here)
-    told = Plan(
+    before = told.state
+    after = record.noted(advance(recovery.recovered(told, here), here), here)
+    plan = Plan(
         status=conditions.report(after, here),
         events=tuple(here.events),
         requeue_after=0.0,
@@ -58,9 +58,9 @@ def reconcile(snapshot: Snapshot, now: str) -> Plan:
         clear_annotations=tuple(f"{intent.PREFIX}{name}" for name, _ in here.intent.verbs),
     )
     if replace(after, verbs=before.verbs) != before:
-        return told
+        return plan
     todo = _Act(after, here).plan()  # a verb that decided nothing stands in no child's way
-    return replace(told, desired=todo.desired, delete=todo.delete, requeue_after=todo.requeue_after)
+    return replace(plan, desired=todo.desired, delete=todo.delete, requeue_after=todo.requeue_after)
 
 
 def _watch(state: State, here: Pass) -> tuple[Target, ...]:

@@ -2,21 +2,22 @@
 
 What cannot be read is as if it had never been written, and nothing that serves is given up for it: what serves is found
 by the stable Service, or by the pods themselves. A run is one decision, so that one with a part that cannot be read
-begins anew.
+begins anew; paused, where the status still says that somebody has paused it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from island_engine.gate.report import Verdict
 from island_operator.api.rollout import Checks
-from island_operator.core import legible, state
+from island_operator.core import legible, rollout, state
+from island_operator.core.observe import condition
 from island_operator.core.revision import remembered
-from island_operator.core.transitions import CANARY, PHASES, STABLE
+from island_operator.core.transitions import PHASES, STABLE
 
 if TYPE_CHECKING:
     from island_operator.core.model import Object, Snapshot
@@ -30,25 +31,43 @@ _ACTIVE = {"status", "status.revisions", "status.revisions.active"}  # paths wit
 _VERDICTS = {None, *map(str, Verdict)}
 
 
-def read(snapshot: Snapshot) -> tuple[Snapshot, State, tuple[str, ...]]:
-    """The snapshot with a status that fits, the decisions in it, and the paths of what was left out."""
+@dataclass(frozen=True)
+class Told:
+    """What a status tells. `unread`: paths of what was left out; `held`: a run that was paused is among it."""
+
+    state: State
+    unread: tuple[str, ...]
+    held: bool
+
+
+def read(snapshot: Snapshot) -> tuple[Snapshot, Told]:
+    """The snapshot with a status that fits, and the decisions in it."""
     told, unread = legible.status(snapshot.parent.get("status"))
     known, gone = state.read(told), list(unread)
     run = known.run
-    if run and (any(path.startswith("status.run") for path in unread) or not _followed(run)):
+    if run and (any(path.startswith("status.run") for path in unread) or not _followed(run, known)):
         run, gone = None, [*gone, "status.run"]
     gate, regate = _judgeable(known.gate, "status.gate", gone), _judgeable(known.regate, "status.regate", gone)
     history = tuple(_proved(one, gone) for one in known.history)
     if run and run.revision != known.active:
         run = replace(run, previous=run.previous or known.active)
     sound = replace(known, run=run, gate=gate, regate=regate, history=history)
-    return replace(snapshot, parent={**snapshot.parent, "status": told}), sound, tuple(dict.fromkeys(gone))
+    held = run is None and _paused(snapshot.parent.get("status"), told)
+    return replace(snapshot, parent={**snapshot.parent, "status": told}), Told(sound, tuple(dict.fromkeys(gone)), held)
 
 
-def _followed(run: Run) -> bool:
-    """Each of its words is one of this release's."""
+def _followed(run: Run, known: State) -> bool:
+    """Each of its words is one of this release's, and they agree."""
     words = run.phase in PHASES and run.phase != STABLE and run.kind in _KINDS and run.mode in _MODES
-    return words and (run.phase != CANARY or run.step < len(run.steps)) and _checked(run.checks)
+    agree = not run.paused_at if run.fast else known.desired in {None, run.revision}
+    return words and agree and run.step < len(run.steps) and _checked(run.checks)
+
+
+def _paused(raw: Any, told: Object) -> bool:
+    """By whatever is left of its run, or by what people were told of it."""
+    run = raw.get("run") if isinstance(raw, dict) else None
+    by_run = isinstance(run, dict) and run.get("pausedAt") is not None
+    return by_run or condition({"status": told}, "Progressing").get("reason") == "Paused"
 
 
 def _checked(limits: Object | None) -> bool:
@@ -75,16 +94,29 @@ def _proved(known: Known, gone: list[str]) -> Known:
     return replace(known, verdict=None, fingerprint=None)
 
 
-def recovered(before: State, unread: tuple[str, ...], here: Pass) -> State:
+def recovered(told: Told, here: Pass) -> State:
     """With what serves, where the status has lost it: children adopted by a new object, or what could not be read."""
-    if unread:
-        told = f"this release cannot read {legible.named(unread)}, and goes on as if it had never been written"
-        here.tell("StatusUnreadable", told, warn=True)
+    before = told.state
+    if told.unread:
+        why = f"this release cannot read {legible.named(told.unread)}, and goes on as if it had never been written"
+        here.tell("StatusUnreadable", why, warn=True)
     name = before.active
-    if here.revision(name) or here.fleet(name) or not (name or _lost(before, unread, here)):
+    if not (here.revision(name) or here.fleet(name)) and (name or _lost(before, told.unread, here)):
+        found = _serving(here)
+        before = replace(before, active=found.hash) if found else before
+    return _held(before, here) if told.held else before
+
+
+def _held(before: State, here: Pass) -> State:
+    """With the run begun anew that somebody has paused: it waits for a verb as it did, unless no verb holds it up."""
+    goal = rollout.goal(before, here)
+    if goal == before.active:
         return before
-    found = _serving(here)
-    return replace(before, active=found.hash) if found else before
+    begun = rollout.start(before, goal, here)
+    if begun.run is None or begun.run.fast:
+        return begun
+    here.tell("Paused", f"the rollout of revision {goal} begins anew, paused as it was: resume, promote or abort it")
+    return replace(begun, run=replace(begun.run, paused_at=here.now))
 
 
 def _lost(before: State, unread: tuple[str, ...], here: Pass) -> bool:

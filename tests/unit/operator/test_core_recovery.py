@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from support.damage import JSON, damaged
 from support.world import World, clone, is_ready, paused_canary
@@ -62,6 +62,24 @@ def later(world, status):
     other.store, other.parent = clone(world.store), {**clone(world.parent), "status": status}
     other.events, other.writes, other.been_ready = [], [], set(world.been_ready)
     return other
+
+
+def paused(phase, turns, **changes):
+    """Islands on their way beside stock, and held up by a person: without that they would be promoted in a moment."""
+    world = World(gpus=4, **changes).settle()
+    world.edit(engine__image="good:2", islands__enabled=True)
+    world.until(phase).go(turns)
+    world.annotate("radix-islands.dev/pause", "1")
+    world.operate()
+    return world
+
+
+PAUSED = {
+    "gating": paused("Gating", 1),
+    "canary": paused("Canary", 4),
+    "the only pod": paused("Canary", 4, rollout__mode="Downtime", replicas=1),
+    "promoting": paused("Promoting", 1, replicas=3),
+}
 
 
 def uids(world):
@@ -148,27 +166,121 @@ def test_a_run_that_this_release_cannot_follow_begins_anew(change):
     status = clone(world.status)
     status["run"] |= change
     other = later(world, status)
-    _, known, unread = recovery.read(other.snapshot())
-    assert (known.run, unread) == (None, ("status.run",))
+    _, told = recovery.read(other.snapshot())
+    assert (told.state.run, told.unread, told.held) == (None, ("status.run",), True)
     assert goes_on(other, 40).status["revisions"]["active"] in {
         status["revisions"]["active"],
         world.status["run"]["revision"],
     }
 
 
+def says_paused(status, moment):
+    """Of its run, or, where that is no longer one, of its condition."""
+    run, told, conditions = status.get("run"), moment.condition("Progressing"), status.get("conditions")
+    if isinstance(run, dict):
+        return run.get("pausedAt") is not None
+    return told["reason"] == "Paused" and isinstance(conditions, list) and told in conditions
+
+
+def stays(world, moment, turns=18):
+    """No pod of what rolls more than there was, and what serves is what served, whatever time passes."""
+    revision, active = moment.status["run"]["revision"], moment.status["revisions"]["active"]
+    pods = len(moment.pods(revision=revision))
+    for _ in range(turns):
+        world.operate()
+        world.tick()
+        assert len(world.pods(revision=revision)) <= pods
+        assert world.status["revisions"]["active"] == active
+    return world
+
+
+@SLOW
+@given(st.sampled_from(sorted(PAUSED)), st.booleans(), st.data())
+def test_no_damage_lets_a_paused_run_go_on(name, run_alone, data):
+    moment = PAUSED[name]
+    status = data.draw(damaged(moment.status, ("run",) if run_alone else ()))
+    assume(says_paused(status, moment))
+    stays(later(moment, status), moment)
+
+
+ILLEGIBLE = {
+    "a word": {"phase": "Warming"},
+    "its pause": {"pausedAt": 3},
+    "its pause, of a later release": {"pausedAt": {"by": "somebody"}},
+    "another revision than the spec's": {"revision": "0123456789"},
+    "nothing but its pause": {"phase": None, "revision": None, "startedAt": None},
+}
+
+
+@pytest.mark.parametrize("change", ILLEGIBLE.values(), ids=ILLEGIBLE)
+@pytest.mark.parametrize("name", PAUSED)
+def test_a_paused_run_that_begins_anew_waits_for_a_verb(name, change):
+    moment = PAUSED[name]
+    world = later(moment, moment.status | {"run": moment.status["run"] | change})
+    stays(world, moment)
+    assert [e.reason for e in world.events if e.reason in {"Paused", "StatusUnreadable"}] == [
+        "StatusUnreadable",
+        "Paused",
+    ]
+    world.annotate("radix-islands.dev/resume", "1")
+    world.settle()
+    assert world.status["revisions"]["active"] == moment.status["run"]["revision"]
+
+
+@pytest.mark.parametrize("left", [{}, {"run": 3}, {"run": {"phase": "Warming"}}], ids=str)
+def test_a_pause_is_known_by_its_condition_where_nothing_is_left_of_its_run(left):
+    moment = PAUSED["canary"]
+    status = {name: value for name, value in moment.status.items() if name != "run"}
+    world = stays(later(moment, status | left), moment)
+    world.annotate("radix-islands.dev/abort", "1")
+    world.settle()
+    assert world.status["revisions"]["active"] == moment.status["revisions"]["active"]
+    assert world.condition("RolledBack")["reason"] == "Aborted"
+
+
+@pytest.mark.parametrize(("verb", "phase"), [("abort", "Stable"), ("promote", "Stable"), ("pause", "Canary")])
+def test_a_verb_in_the_pass_that_cannot_read_a_paused_run_is_about_that_run(verb, phase):
+    moment = PAUSED["canary"]
+    world = later(moment, moment.status | {"run": moment.status["run"] | {"phase": "Warming"}})
+    world.annotate(f"radix-islands.dev/{verb}", "2")
+    assert world.go(40).phase == phase
+    (said,) = [v for v in world.status["verbs"] if v["value"] == "2"]
+    assert ("was refused" in said["outcome"]) is (verb == "pause")
+    served = world.status["revisions"]["active"] == moment.status["revisions"]["active"]
+    assert served is (verb != "promote")
+
+
+def test_the_kill_switch_waits_for_no_pause_that_cannot_be_read():
+    moment = PAUSED["canary"]
+    world = later(moment, moment.status | {"run": moment.status["run"] | {"phase": "Warming"}})
+    world.edit(islands__enabled=False)
+    world.settle()
+    assert {p["metadata"]["labels"]["radix-islands.dev/half"] for p in world.pods()} == {"stock"}
+    assert [e.reason for e in world.events].count("KillSwitchStarted") <= 1
+
+
+def test_a_gated_run_without_steps_begins_anew_and_is_promoted():
+    world = World(gpus=4).settle()
+    world.edit(islands__enabled=True)
+    world.until(GATING)
+    other = later(world, world.status | {"run": world.status["run"] | {"steps": []}})
+    other.settle()
+    assert other.status["islands"]["enabled"] is True
+
+
 def test_a_run_without_what_it_leaves_is_still_rolled_back():
     world = MOMENTS["canary"]
     status = clone(world.status)
     del status["run"]["previous"]
-    _, known, _ = recovery.read(later(world, status).snapshot())
-    assert known.run.previous == status["revisions"]["active"]
+    _, told = recovery.read(later(world, status).snapshot())
+    assert told.state.run.previous == status["revisions"]["active"]
 
 
 @pytest.mark.parametrize("name", MOMENTS)
 def test_what_our_own_release_wrote_is_read_whole(name):
     snapshot = MOMENTS[name].snapshot()
-    read, _, unread = recovery.read(snapshot)
-    assert unread == ()
+    read, told = recovery.read(snapshot)
+    assert (told.unread, told.held) == ((), False)
     assert read.parent == snapshot.parent | {"status": snapshot.parent.get("status") or {}}
     assert not [e for e in reconcile(snapshot, MOMENTS[name].now).events if e.reason == "StatusUnreadable"]
 
