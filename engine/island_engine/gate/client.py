@@ -6,18 +6,20 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import aiohttp
 
 from island_engine.gate.outcome import error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+
+    OnTokens = Callable[[tuple[int, ...]], Awaitable[None]]
 
 READY_SECONDS = 5.0  # one answer of /ready
 CONTROL_SECONDS = 60.0  # /server_info, /metrics, one /flush_cache
-GENERATE_SECONDS = 120.0  # one request, plus SECONDS_PER_TOKEN for each token it asks for
+GENERATE_SECONDS = 120.0  # one /generate, plus SECONDS_PER_TOKEN for each token it asks for
 SECONDS_PER_TOKEN = 1.0
 FLUSH_TRIES = 60  # half a second apart
 MOST_BYTES = 64 << 20  # of one answer
@@ -25,7 +27,17 @@ MOST_BYTES = 64 << 20  # of one answer
 
 TOP = 8  # logprobs per token that --strict compares
 
+T = TypeVar("T")
 Top = tuple[tuple[float, int], ...]  # the TOP likeliest tokens at one place: (logprob, token id), likeliest first
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What to go on from: token ids, or else a text; and how many tokens to generate."""
+
+    tokens: tuple[int, ...]
+    new_tokens: int
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,33 +84,32 @@ class EngineClient:
 
     async def server_info(self) -> dict[str, Any]:
         """What /server_info says."""
-        return self._object(await self._call("GET", "/server_info", CONTROL_SECONDS), "/server_info")
+        return self._json(await self._call("GET", "/server_info", CONTROL_SECONDS), "/server_info", dict)
 
-    async def generate(
-        self,
-        tokens: tuple[int, ...],
-        new_tokens: int,
-        text: str = "",
-        on_tokens: Callable[[tuple[int, ...]], Awaitable[None]] | None = None,
-    ) -> Answer:
-        """Greedy generation of exactly `new_tokens` tokens after `text`, or else `tokens`. `on_tokens` is awaited with
-        what is generated so far, as it comes.
+    async def generate(self, prompts: Sequence[Prompt], on_tokens: OnTokens | None = None) -> list[Answer]:
+        """Greedy generations of exactly as many tokens as asked, of token ids all or of texts all. `on_tokens` is
+        awaited with what the first has generated so far, as it comes.
+
+        One request for all: SGLang hands a batch of token ids to its scheduler as one message, which puts them into the
+        queue in this order before anything else happens (scheduler.py:3331). Requests of their own overtake each other.
         """
         body = {
-            **({"text": text} if text else {"input_ids": tokens}),
-            "sampling_params": {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True},
+            **({"text": [p.text for p in prompts]} if prompts[0].text else {"input_ids": [p.tokens for p in prompts]}),
+            "sampling_params": [
+                {"temperature": 0, "max_new_tokens": p.new_tokens, "ignore_eos": True} for p in prompts
+            ],
             "return_logprob": True,
             "logprob_start_len": -1,  # logprobs of the prompt would forbid a full prefix hit
             "top_logprobs_num": TOP,
             "stream": on_tokens is not None,
         }
-        seconds = GENERATE_SECONDS + SECONDS_PER_TOKEN * new_tokens
+        seconds = GENERATE_SECONDS + SECONDS_PER_TOKEN * sum(p.new_tokens for p in prompts)
         if on_tokens is None:
-            raw = await self._call("POST", "/generate", seconds, body)
+            raws = self._json(await self._call("POST", "/generate", seconds, body), "/generate", list)
         else:
-            raw = await self._stream(seconds, body, on_tokens)
+            raws = await self._stream(seconds, body, on_tokens)
         try:
-            return parse_answer(self._object(raw, "/generate"), new_tokens)
+            return [parse_answer(raw, p.new_tokens) for raw, p in zip(raws, prompts, strict=True)]
         except (KeyError, TypeError, ValueError, IndexError) as fault:
             raise error("BadAnswer", f"/generate of arm {self.arm} answered garbage: {fault}") from fault
 
@@ -144,47 +155,43 @@ class EngineClient:
         except (aiohttp.ClientError, OSError, ValueError) as fault:
             raise error("NoAnswer", f"{path} of arm {self.arm} failed: {type(fault).__name__}: {fault}") from fault
 
-    async def _stream(
-        self, seconds: float, body: Any, on_tokens: Callable[[tuple[int, ...]], Awaitable[None]]
-    ) -> bytes:
-        """The last event of a stream; every event holds all that was generated (or, if so configured, what is new)."""
-        last: dict[str, Any] = {}
-        ids: list[int] = []
-        tops: list[Any] = []
+    async def _stream(self, seconds: float, body: Any, on_tokens: OnTokens) -> list[dict[str, Any]]:
+        """Every prompt's answer, put together of its events; an event holds all that was generated for one of them, or,
+        if so configured, what is new.
+        """
+        answers: list[dict[str, Any]] = [{} for _ in body["sampling_params"]]
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self.session.post("/generate", json=body, timeout=timeout, read_bufsize=1 << 22) as response:
                 if response.status != 200:
-                    return await self._refused(response)
+                    await self._refused(response)
                 async for line in response.content:
                     if not line.startswith(b"data: {"):
                         continue
-                    last = self._object(line[6:], "/generate")
-                    new, top = (
-                        last.get("output_ids") or [],
-                        (last.get("meta_info") or {}).get("output_top_logprobs") or [],
-                    )
-                    ids, tops = (new, top) if new[: len(ids)] == ids else (ids + new, tops + top)
-                    await on_tokens(tuple(ids))
+                    told = self._json(line[6:], "/generate", dict)
+                    index = told.get("index", -1)
+                    if index not in range(len(answers)) or not isinstance(told.get("meta_info"), dict):
+                        raise error("BadAnswer", f"/generate of arm {self.arm} streamed {line[6:300]!r}")
+                    answers[index] = merged(answers[index], told)
+                    if index == 0:
+                        await on_tokens(tuple(answers[0]["output_ids"]))
         except TimeoutError as fault:
             raise error("EngineSilent", f"/generate of arm {self.arm} did not answer in {seconds:.0f} s") from fault
         except (aiohttp.ClientError, OSError, ValueError) as fault:
             raise error("NoAnswer", f"/generate of arm {self.arm} failed: {type(fault).__name__}: {fault}") from fault
-        if isinstance(last.get("meta_info"), dict):
-            last = {**last, "output_ids": ids, "meta_info": {**last["meta_info"], "output_top_logprobs": tops}}
-        return json.dumps(last).encode()
+        return answers
 
-    async def _refused(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _refused(self, response: aiohttp.ClientResponse) -> NoReturn:
         said = (await _read(response))[:300].decode("utf-8", "replace").strip()
         raise error("BadAnswer", f"/generate of arm {self.arm} answered {response.status}: {said}")
 
-    def _object(self, raw: bytes, path: str) -> dict[str, Any]:
+    def _json(self, raw: bytes, path: str, kind: type[T]) -> T:
         try:
             value = json.loads(raw)
         except ValueError as fault:
             raise error("BadAnswer", f"{path} of arm {self.arm} answered no JSON: {raw[:80]!r}") from fault
-        if not isinstance(value, dict):
-            raise error("BadAnswer", f"{path} of arm {self.arm} answered no JSON object: {raw[:80]!r}")
+        if not isinstance(value, kind):
+            raise error("BadAnswer", f"{path} of arm {self.arm} answered no JSON {kind.__name__}: {raw[:80]!r}")
         return value
 
 
@@ -196,6 +203,16 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if size > MOST_BYTES:
             raise ValueError(f"more than {MOST_BYTES} bytes")
     return b"".join(parts)
+
+
+def merged(before: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """An answer after one more event of its stream, which holds everything so far or only what is new."""
+    meta = told["meta_info"]
+    ids, tops = told.get("output_ids") or [], meta.get("output_top_logprobs") or []
+    if before and ids[: len(before["output_ids"])] != before["output_ids"]:
+        ids = before["output_ids"] + ids
+        tops = before["meta_info"]["output_top_logprobs"] + tops
+    return {"output_ids": ids, "meta_info": {**meta, "output_top_logprobs": tops}}
 
 
 def parse_answer(raw: dict[str, Any], new_tokens: int) -> Answer:

@@ -197,8 +197,9 @@ def _concurrent(draw: _Draw, profile: Profile) -> list[Probe]:
 
 
 def _pressure(draw: _Draw, profile: Profile) -> list[Probe]:
-    """A request that decodes over its published window while others fill the sliding-window pool; then, in the full
-    pool, requests that decode while others come, and are retracted again and again.
+    """In an empty cache the queue, so that every boot's pools are alike before it; then a request that decodes over its
+    published window while others fill the sliding-window pool; then, in the full pool, requests that decode while
+    others come, and are retracted again and again.
     """
     geometry = draw.geometry
     w, p, cp = geometry.window, geometry.page, geometry.chunk
@@ -226,7 +227,7 @@ def _pressure(draw: _Draw, profile: Profile) -> list[Probe]:
         Probe("pressure", f"pressure/{i}/again", "any", prompt, profile.length_tokens)
         for i, prompt in enumerate(prompts)
     ]
-    return probes + _queue(draw, profile)
+    return _queue(draw, profile) + probes
 
 
 def _queue(draw: _Draw, profile: Profile) -> list[Probe]:
@@ -234,7 +235,7 @@ def _queue(draw: _Draw, profile: Profile) -> list[Probe]:
 
     Requests that end within their last page, so that they grow no more, fill the sliding-window pool until about a
     quarter of a chunk is free. The long one's first chunk is what is left of that pass; the next one is at least half a
-    chunk. The lead takes the first pass for itself, so that all have come by the second, however they arrive.
+    chunk. The lead takes the first pass for itself, so that all have come by the second, in one message or in several.
     """
     geometry = draw.geometry
     w, p, cp = geometry.window, geometry.page, geometry.chunk

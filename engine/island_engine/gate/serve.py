@@ -8,6 +8,7 @@ import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
+from island_engine.gate.client import Prompt
 from island_engine.gate.compare import Serve
 from island_engine.gate.probes import Probe
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from island_engine.gate.arms import Engine
-    from island_engine.gate.client import Answer
+    from island_engine.gate.client import Answer, OnTokens
 
 Tokens = tuple[int, ...]
 
@@ -59,44 +60,56 @@ class Server:
         """The answer to `reader` when nothing but `writer`'s first `new` tokens came before it."""
         await self.engine.alive(self.engine.client.flush())
         prime = Probe(writer.cls, f"{writer.name}/to-{depth}", "cold", writer.tokens, new)
-        await self._one(prime, writer.tokens, 1)
+        await self._ask([prime], [writer.tokens], 1)
         tokens = self.transcripts[writer.name][: len(writer.tokens) + reader.after] + reader.tokens
         again = Probe(reader.cls, f"{reader.name}/at-{depth}", "hit", reader.tokens, reader.new_tokens)
-        return await self._one(again, tokens, 1)
+        (answer,) = await self._ask([again], [tokens], 1)
+        return answer
 
     async def _scene(self, probes: list[Probe]) -> list[Serve]:
-        if len(probes) == 1:
-            tokens = self.transcripts.get(probes[0].follows or "", ()) + probes[0].tokens
-            return [await self._one(probes[0], tokens, 1)]
+        """Neighbours that wait for as many tokens of the lead are one turn."""
+        turns = [list(turn) for _, turn in groupby(probes, key=lambda probe: probe.after)]
         lead = _Lead(self.engine, probes[0])
-        tasks = [asyncio.create_task(self._together(probe, lead, len(probes))) for probe in probes]
+        heard = lead.heard if len(turns) > 1 or lead.probe.rounds else None
+        tasks = [asyncio.create_task(self._turn(turn, lead, heard, len(probes))) for turn in turns]
         try:
-            return list(await asyncio.gather(*tasks))
+            return [serve for serves in await asyncio.gather(*tasks) for serve in serves]
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _together(self, probe: Probe, lead: _Lead, batch: int) -> Serve:
-        if probe is lead.probe:
-            try:
-                return await self._one(probe, probe.tokens, batch, lead)
-            finally:
-                lead.end()
-        await lead.reached(probe.after)
-        read = lead.probe.tokens + lead.output[: probe.after] if probe.reads else ()
-        return await self._one(probe, read + probe.tokens, batch)
+    async def _turn(self, probes: list[Probe], lead: _Lead, heard: OnTokens | None, batch: int) -> list[Serve]:
+        await lead.reached(probes[0].after)
+        inputs = [self._input(probe, lead) for probe in probes]
+        if probes[0] is not lead.probe:
+            return await self._ask(probes, inputs, batch)
+        try:
+            return await self._ask(probes, inputs, batch, heard)
+        finally:
+            lead.end()
 
-    async def _one(self, probe: Probe, tokens: Tokens, batch: int, lead: _Lead | None = None) -> Serve:
+    def _input(self, probe: Probe, lead: _Lead) -> Tokens:
+        if probe.reads:
+            return lead.probe.tokens + lead.output[: probe.after] + probe.tokens
+        return self.transcripts.get(probe.follows or "", ()) + probe.tokens
+
+    async def _ask(
+        self, probes: Sequence[Probe], inputs: Sequence[Tokens], batch: int, heard: OnTokens | None = None
+    ) -> list[Serve]:
+        """Ask them at once and in order; `batch`: requests in flight with each, itself included."""
         started = time.monotonic()
-        answer = await self.engine.alive(
-            self.engine.client.generate(tokens, probe.new_tokens, probe.text, lead.heard if lead else None)
-        )
-        asked = probe.text or ",".join(map(str, tokens))
+        prompts = [Prompt(tokens, p.new_tokens, p.text) for p, tokens in zip(probes, inputs, strict=True)]
+        answers = await self.engine.alive(self.engine.client.generate(prompts, heard))
+        seconds = time.monotonic() - started
+        return [self._served(*one, batch, seconds) for one in zip(probes, prompts, answers, strict=True)]
+
+    def _served(self, probe: Probe, prompt: Prompt, answer: Answer, batch: int, seconds: float) -> Serve:
+        asked = prompt.text or ",".join(map(str, prompt.tokens))
         serve = Serve(
             arm=self.engine.arm.name,
             probe=probe,
-            input_length=len(tokens) or answer.prompt_tokens,
+            input_length=len(prompt.tokens) or answer.prompt_tokens,
             input_hash=hashlib.sha256(asked.encode()).hexdigest(),
             output=answer.output,
             cached_tokens=answer.cached_tokens,
@@ -105,8 +118,8 @@ class Server:
             steps=answer.steps,
             batch=batch,
         )
-        self.transcripts[probe.name] = tokens + answer.output
-        self.witness.served(serve, answer, time.monotonic() - started)
+        self.transcripts[probe.name] = prompt.tokens + answer.output
+        self.witness.served(serve, answer, seconds)
         return serve
 
 

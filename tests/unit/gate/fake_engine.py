@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -65,10 +66,26 @@ class Model:
             self.active = {request: times + 1 for request, times in self.active.items()}
             self.lock.notify_all()
 
-    def generate(self, body: dict[str, Any]) -> Iterator[Any]:
+    def batch(self, body: dict[str, Any]) -> Iterator[Any]:
+        """What is generated so far for each prompt, as it comes; the last of each is whole."""
+        texts = [[ord(c) % VOCAB for c in text] for text in body.get("text", ())]
+        told: queue.Queue[Any] = queue.Queue()
+
+        def one(index: int, tokens: list[int], count: int) -> None:
+            try:
+                for answer in self.generate(tokens, count):
+                    told.put({**answer, "index": index + (self.fault == "strange-index")})
+            finally:
+                told.put(None)
+
+        asked = list(zip(body.get("input_ids", texts), body["sampling_params"], strict=True))
+        for index, (tokens, sampling) in enumerate(asked):
+            threading.Thread(target=one, args=(index, tokens, sampling["max_new_tokens"]), daemon=True).start()
+        for _ in asked:
+            yield from iter(told.get, None)
+
+    def generate(self, tokens: list[int], count: int) -> Iterator[Any]:
         """What is generated so far, token by token; the last is whole."""
-        tokens = list(body["input_ids"]) if "input_ids" in body else [ord(c) % VOCAB for c in body["text"]]
-        count, stream = body["sampling_params"]["max_new_tokens"], body.get("stream", False)
         with self.lock:
             self.serves += 1
             request, serves = self.serves, self.serves
@@ -101,8 +118,7 @@ class Model:
             if count == PRESSED:
                 pauses = min(index // 4, 7)
                 self.wait_for(lambda pauses=pauses: self.pauses >= pauses and self.pressed >= 3)
-            if stream:
-                yield self.told(output, top, cached, request, len(tokens))
+            yield self.told(output, top, cached, request, len(tokens))
         if self.fault == "short":
             output.pop()
         with self.lock:
@@ -229,12 +245,13 @@ class Handler(BaseHTTPRequestHandler):
         elif body["stream"]:
             self.send_response(200)
             self.end_headers()
-            for told in self.model.generate(body):
+            for told in self.model.batch(body):
                 self.wfile.write(f"data: {json.dumps(told)}\n\n".encode())
             self.wfile.write(b"data: [DONE]\n\n")
         else:
-            *_, told = self.model.generate(body)
-            self.answer(200, "<html>" if self.model.fault == "garbage" else json.dumps(told))
+            last = {told["index"]: told for told in self.model.batch(body)}
+            whole = [last[index] for index in sorted(last)]
+            self.answer(200, "<html>" if self.model.fault == "garbage" else json.dumps(whole))
 
     def log_message(self, *_: object) -> None:
         return

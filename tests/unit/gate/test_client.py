@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from island_engine.gate.arms import last_words
-from island_engine.gate.client import parse_answer, parse_metrics
+from island_engine.gate.client import merged, parse_answer, parse_metrics
 from island_engine.gate.progress import Work
 
 
@@ -28,6 +28,14 @@ def test_a_good_answer() -> None:
     assert parsed.top == (((-0.1, 5), (-0.6, 7)), ((-0.2, 6), (-0.2, 8)))
     assert (parsed.prompt_tokens, parsed.retractions) == (90, 2)
     assert parsed.margins == (pytest.approx(0.5), 0.0)
+
+
+@pytest.mark.parametrize("first", [0, 1])  # token of the second event: it says all so far, or what is new
+def test_a_stream_is_put_together(first: int) -> None:
+    tops, told = answer()["meta_info"]["output_top_logprobs"], dict[str, Any]()
+    for part in (slice(0, 1), slice(first, 2)):
+        told = merged(told, {**answer(output_top_logprobs=tops[part]), "output_ids": [5, 6][part]})
+    assert parse_answer(told, 2) == parse_answer(answer(), 2)
 
 
 def test_margins_are_unknown_rather_than_wrong() -> None:

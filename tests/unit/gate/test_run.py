@@ -125,6 +125,7 @@ def test_a_divergence_fails_and_is_explained(failed: FakeGate) -> None:
         ("port-taken", "any", Verdict.ERROR, "PortTaken", "address already in use"),
         ("garbage", "on", Verdict.ERROR, "BadAnswer", "/generate of arm on answered no JSON"),
         ("short", "on", Verdict.ERROR, "BadAnswer", "15 tokens instead of 16"),
+        ("strange-index", "on", Verdict.ERROR, "BadAnswer", "/generate of arm on streamed b'"),
         ("unpressed", "on", Verdict.INCONCLUSIVE, "Vacuous", "retracted in class pressure of on"),
         ("diverge-once", "on", Verdict.INCONCLUSIVE, "Unrepeated", "they did so 0 times"),
         ("refuses", "any", Verdict.ERROR, "BadAnswer", "answered 400"),

@@ -1,4 +1,6 @@
-"""References for requests that extend a running one: a hit of just the depth that islands found."""
+"""Scenes are asked in the order of the plan. References for requests that extend a running one have just the depth that
+islands found.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from island_engine.gate.client import Answer
+from island_engine.gate.client import Answer, Prompt
 from island_engine.gate.probes import Probe
 from island_engine.gate.serve import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
 
 class Stock:
@@ -27,12 +29,30 @@ class Stock:
     async def flush(self) -> None:
         self.kept = ()
 
-    async def generate(self, tokens: tuple[int, ...], new: int, *_: Any) -> Answer:
+    async def generate(self, prompts: Sequence[Prompt], *_: Any) -> list[Answer]:
+        ((tokens, new),) = ((prompt.tokens, prompt.new_tokens) for prompt in prompts)
         found = next((i for i, (a, b) in enumerate(zip(tokens, self.kept, strict=False)) if a != b), len(self.kept))
         self.asked.append(new)
         answer = Answer((7,) * new, max(0, found - self.keys + 1) // self.page * self.page, ())
         self.kept = (tokens + answer.output)[:-1]  # the last token has no KV
-        return answer
+        return [answer]
+
+
+class Counting:
+    """Answers 0, 1, 2, ... to everyone; `asked` has every request's prompts, in order of arrival."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[tuple[int, ...]]] = []
+        self.heeded: list[bool] = []
+
+    async def generate(self, prompts: Sequence[Prompt], on_tokens: Any = None) -> list[Answer]:
+        self.asked.append([prompt.tokens for prompt in prompts])
+        self.heeded.append(on_tokens is not None)
+        for length in range(1, prompts[0].new_tokens + 1):
+            await asyncio.sleep(0)
+            if on_tokens is not None:
+                await on_tokens(tuple(range(length)))
+        return [Answer(tuple(range(prompt.new_tokens)), 0, ()) for prompt in prompts]
 
 
 async def alive(answer: Awaitable[Any]) -> Any:
@@ -53,3 +73,44 @@ def test_a_reference_has_the_depth_that_islands_found(page: int, keys: int, gene
     assert (found.cached_tokens, found.input_length) == (80, 120)
     assert client.asked[::2] == generated  # a second try only where keys are pairs
     assert asyncio.run(server.reference(writer, reader, 16)) is None  # within the prompt
+
+
+def ask(probes: Sequence[Probe]) -> tuple[Counting, list[str]]:
+    """What reached the engine, and whose answers came, in order."""
+    client, came = Counting(), []
+
+    def stop(serve: Any) -> bool:
+        came.append(serve.probe.name)
+        return False
+
+    engine: Any = SimpleNamespace(client=client, alive=alive, arm=SimpleNamespace(name="on"))
+    asyncio.run(Server(engine, SimpleNamespace(served=lambda *_: None)).serve(probes, stop))
+    return client, came
+
+
+def scene(*after: int) -> list[Probe]:
+    return [
+        Probe("pressure", f"pressure/{i}", "cold", (i,), 20, scene="pressure", after=tokens)
+        for i, tokens in enumerate(after)
+    ]
+
+
+def test_what_is_asked_at_once_is_one_request_in_the_order_of_the_plan() -> None:
+    client, came = ask([*scene(*[0] * 40), Probe("text", "text/0", "any", (), 2, text="alone")])
+    assert client.asked == [[(i,) for i in range(40)], [()]]
+    assert came == [*(f"pressure/{i}" for i in range(40)), "text/0"]
+    assert not any(client.heeded)
+
+
+def test_who_waits_for_tokens_of_the_lead_is_asked_in_turn() -> None:
+    client, came = ask(scene(0, 0, 3, 3, 3, 9))
+    assert client.asked == [[(0,), (1,)], [(2,), (3,), (4,)], [(5,)]]
+    assert came == [f"pressure/{i}" for i in range(6)]
+    assert client.heeded == [True, False, False]  # to the lead's tokens
+
+
+def test_who_extends_a_running_request_reads_what_it_had_then() -> None:
+    writer = Probe("running", "running/0/writer", "cold", (7, 8), 20, scene="running/0")
+    reader = Probe("running", "running/0", "any", (9,), 2, follows=writer.name, scene="running/0", after=3)
+    client, _ = ask([writer, reader])
+    assert client.asked == [[(7, 8)], [(7, 8, 0, 1, 2, 9)]]
