@@ -24,6 +24,7 @@ FIELDS = {  # of SGLang's server arguments -> ours
     "speculative_num_draft_tokens": "tokens",
     "speculative_ngram_max_bfs_breadth": "breadth",
 }
+PREFIX = "--speculative-"  # shorter is short for nothing
 NGRAM_TOKENS, NGRAM_BREADTH = 12, 10  # its defaults (arg_groups/speculative_hook.py, fields/spec.py)
 CHAIN = (3, 1)  # steps and topk of all others, for every model that islands serve (_auto_choose_speculative_params)
 
@@ -67,13 +68,19 @@ def of_fields(said: Mapping[str, str | float | None]) -> Drafts:
 
 
 def of_arguments(arguments: Iterable[str]) -> Drafts:
-    """From an engine's arguments: `--flag value`, `--flag=value`, or both words in one item. The last one counts, and
-    what is no number is for SGLang to refuse.
+    """From an engine's arguments: `--flag value`, `--flag=value`, or both words in one item, the flag abbreviated as
+    argparse takes it. The last one counts, and what is no number is for SGLang to refuse.
     """
     words = [word for item in arguments for word in item.replace("=", " ", 1).split(" ", 1)]
-    flags = {f"--{name.replace('_', '-')}": name for name in FIELDS}
-    said = {flags[flag]: value for flag, value in pairwise(words) if flag in flags}
+    said = {name: value for word, value in pairwise(words) if (name := _meant(word))}
     try:
         return of_fields(said)
     except ValueError:
         return NONE
+
+
+def _meant(word: str) -> str | None:
+    """The field whose flag it is, or alone begins; SGLang refuses what could be short for several."""
+    flags = {f"--{name.replace('_', '-')}": name for name in FIELDS}
+    found = [name for flag, name in flags.items() if len(word) > len(PREFIX) and flag.startswith(word)]
+    return found[0] if len(found) == 1 else None

@@ -55,9 +55,10 @@ DEGREES = {
     "--dp-size": ("--dp-size", "--data-parallel-size"),
     "--pp-size": ("--pp-size", "--pipeline-parallel-size"),
 }
+ATTENTION = ("--attn-dp-size", "--attention-data-parallel-size")
+WITHIN_TP = "--enable-dp-attention"  # without ATTENTION it makes --dp-size the degree of attention DP
+PLACED = ("--nnodes", "--base-gpu-id", "--gpu-id-step")  # whoever says these knows the devices better
 _SHORTEST = len("--tp")
-_WITHIN_TP = "--enable-dp-attention"  # makes --dp-size the degree of attention DP
-_PLACED = ("--nnodes", "--base-gpu-id", "--gpu-id-step")  # whoever says these knows the devices better
 
 
 def refused(arguments: Sequence[str]) -> str | None:
@@ -81,13 +82,14 @@ def ungateable(arguments: Sequence[str]) -> str | None:
 def starved(parts: Object) -> str | None:
     """More devices than a pod of these parts of a revision asks for, as a sentence: such an engine dies at its boot."""
     asked, arguments = parts["accelerator"], parts["engine"].get("args", ())
-    has, flags = _granted(parts), {flag for flag, _ in _said(arguments)}
-    if not has or not flags.isdisjoint(_PLACED):
+    has = _granted(parts)
+    if not has or any(_values(arguments, (flag,)) for flag in PLACED):
         return None
+    attention = _values(arguments, (WITHIN_TP,)) and set(_values(arguments, ATTENTION)[-1:]) <= {"1"}
     said, takes = [], 1
     for degree, names in DEGREES.items():
-        values = [v for flag, v in _said(arguments) if any(_short(flag, name) for name in names)]
-        if not values or (degree == "--dp-size" and _WITHIN_TP in flags):
+        values = _values(arguments, names)
+        if not values or (degree == "--dp-size" and attention):
             continue
         if not values[-1].isdecimal():
             return None  # SGLang's to refuse
@@ -118,8 +120,9 @@ def _said(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield flag, item[len(flag) + 1 :].strip() or following
 
 
-def _short(flag: str, full: str) -> bool:
-    return len(flag) >= _SHORTEST and full.startswith(flag)
+def _values(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What follows a flag, under any of its names and whatever argparse takes for short."""
+    return [v for flag, v in _said(arguments) if len(flag) >= _SHORTEST and any(n.startswith(flag) for n in names)]
 
 
 def _meant(flag: str) -> list[str]:

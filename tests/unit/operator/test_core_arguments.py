@@ -118,6 +118,8 @@ def limits(devices, name="engine"):
         (["--tp", "2", "--dp", "2", "--dtype", "auto"], "--tp-size 2 --dp-size 2", 4),
         (["--tp", "8", "--tp-size", "2"], "--tp-size 2", 2),
         (["--tp", "2", "--dp", "2", "--enable-dp-attention"], "--tp-size 2", 2),
+        (["--tp", "2", "--dp", "2", "--attn-dp-size", "2"], "--tp-size 2 --dp-size 2", 4),
+        (["--tp", "2", "--dp", "2", "--enable-dp-attention", "--attention-data=2"], "--tp-size 2 --dp-size 2", 4),
     ],
     ids=str,
 )
@@ -137,6 +139,8 @@ def test_more_devices_than_a_pod_has_are_told_with_the_field(arguments, said, ta
         parts(["--tp", "2"], count=0),  # engines on CPUs
         parts(["--tp-size", "two"]),  # SGLang says it better
         parts(["--tp", "8", "--nnodes", "4"]),
+        parts(["--tp", "8", "--nnode=4"]),
+        parts(["--tp=8", "--base-gpu", "0"]),
         parts(["--tp-size-of-mine", "2", "--moe-dense-tp-size", "4", "--attn-dp-size=2"]),
         parts(["--tp", "2"], podTemplate=limits({"nvidia.com/gpu": "2"})),
         parts(["--tp", "2"], podTemplate=limits({"nvidia.com/mig-3g.40gb": 2})),
