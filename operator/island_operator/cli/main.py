@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 
 from island_engine.commandline import Parser
@@ -66,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
             as_template(text) if args.chart else reference.render(crd.definition()) if args.reference else text
         )
         return 0
+    # As a container's first process it would be deaf to it, until its own handler is there, and be killed in the end.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from island_operator.runtime import logs
     from island_operator.runtime.main import Options, run
 

@@ -55,7 +55,7 @@ class Cache:
         meta = obj["metadata"]
         shelf = self._shelves[key]
         held = shelf.get((kind, meta["name"]))
-        if held is not None and held["metadata"]["uid"] == meta["uid"] and _version(held) >= _version(obj):
+        if held is not None and _version(held) >= _version(obj):  # what a predecessor of the same name was, also
             return None
         meta = {name: value for name, value in meta.items() if name != "managedFields"}
         new = shelf[kind, meta["name"]] = _shared({**obj, "kind": kind, "metadata": meta})

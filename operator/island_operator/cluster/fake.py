@@ -96,7 +96,10 @@ class FakeCluster:
         """See Cluster."""
         self._call("patch", kind, name)
         slot = (kind, namespace, name)
-        return self._store(slot, merged(self._held(slot), body))
+        held = self._held(slot)
+        if body.get("metadata", {}).get("resourceVersion") not in {None, held["metadata"]["resourceVersion"]}:
+            raise ApiError(409, "the object has been modified")
+        return self._store(slot, merged(held, body))
 
     async def create(self, body: Object) -> Object:
         """See Cluster."""

@@ -13,7 +13,7 @@ from island_operator.cluster.kinds import GROUP, OPTIONAL, PARENT, WATCHED
 from island_operator.cluster.protocol import ApiError, Listing, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from island_operator.cluster.cache import Cache
     from island_operator.cluster.protocol import Cluster
@@ -106,8 +106,7 @@ class Feed:
             await asyncio.sleep(wait * random.uniform(0.9, 1.1))  # noqa: S311 - jitter, not a secret
             wait = every
             try:
-                for key in await self._lists():
-                    self._wake(key)
+                await self._lists(told=self._wake)
             except (ApiError, Unreachable) as error:
                 log.warning("resync: %s", error)
 
@@ -117,28 +116,28 @@ class Feed:
             await asyncio.sleep(every)
             if any(needs_optional(parent) for parent in self._cache.parents()):
                 try:
-                    for key in await self._lists(OPTIONAL):
-                        self._wake(key)
+                    await self._lists(OPTIONAL, self._wake)
                 except (ApiError, Unreachable) as error:
                     log.warning("%s: %s", ", ".join(OPTIONAL), error)
 
-    async def _lists(self, kinds: Iterable[str] = (*WATCHED, *OPTIONAL)) -> set[Key]:
-        changed: set[Key] = set()
+    async def _lists(
+        self, kinds: Iterable[str] = (*WATCHED, *OPTIONAL), told: Callable[[Key], None] = lambda _key: None
+    ) -> None:
+        """One kind after another; `told(key)` at once, for a later list that fails must not swallow what changed."""
         for kind in kinds:
             try:
                 listing = await self._cluster.list(kind, self._namespace)
             except ApiError as error:
-                if kind in OPTIONAL and error.status in {403, 404}:  # not served, or not ours to see: there is none
-                    changed |= self._cache.sweep(kind, Listing((), sys.maxsize))
-                    continue
-                hint = (
-                    "; is the CRD installed? (island-operator crd | kubectl apply --server-side -f -)"
-                    if error.status == 404
-                    else ""
-                )
-                raise ApiError(error.status, f"{kind}: {error}{hint}") from error
-            changed |= self._cache.sweep(kind, listing)
-        return changed
+                if kind not in OPTIONAL or error.status not in {403, 404}:
+                    hint = (
+                        "; is the CRD installed? (island-operator crd | kubectl apply --server-side -f -)"
+                        if error.status == 404
+                        else ""
+                    )
+                    raise ApiError(error.status, f"{kind}: {error}{hint}") from error
+                listing = Listing((), sys.maxsize)  # not served, or not ours to see: there is none
+            for key in self._cache.sweep(kind, listing):
+                told(key)
 
     def _wake(self, key: Key) -> None:
         self._queue.add(key, urgent=hurries(self._cache, key))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("island_operator.lease")
 
 RETRY = 0.5  # seconds
+RELEASE = 3.0  # seconds that handing it back may take: an API server that hangs must not cost us our grace
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,13 @@ class Lease:
             return
         self._renewed = None
         try:
-            record = await self._cluster.get("Lease", self._namespace, self._name)
-            if record is not None and record["spec"].get("holderIdentity") == self._identity:
-                spec = {**record["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _stamp()}
-                await self._cluster.replace({**record, "kind": "Lease", "spec": spec})
-        except (ApiError, Unreachable) as error:
-            log.warning("the lease was not released: %s", error)
+            async with asyncio.timeout(RELEASE):
+                record = await self._cluster.get("Lease", self._namespace, self._name)
+                if record is not None and record["spec"].get("holderIdentity") == self._identity:
+                    spec = {**record["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _stamp()}
+                    await self._cluster.replace({**record, "kind": "Lease", "spec": spec})
+        except (ApiError, Unreachable, TimeoutError) as error:
+            log.warning("the lease was not released: %s", str(error) or "no answer in time")
 
     async def _try(self) -> bool:
         """One attempt to take or renew it. True: we hold it. Errors are logged, and count as no renewal."""
@@ -119,8 +121,10 @@ class Lease:
         record = await self._cluster.get("Lease", self._namespace, self._name)
         spec = (record or {}).get("spec") or {}
         holder = spec.get("holderIdentity")
+        if self._renewed is not None and holder != self._identity:
+            self._renewed = None  # somebody led meanwhile, also if nobody does now: what we know may be of before
+            return False
         if record is not None and holder and holder != self._identity:
-            self._renewed = None  # usurped, if it was ours
             if self._seen is None or self._seen[0] != spec:
                 self._seen = (spec, now)
             if now - self._seen[1] < spec.get("leaseDurationSeconds", self._terms.duration):

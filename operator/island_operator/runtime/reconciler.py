@@ -152,7 +152,7 @@ class Reconciler:
             wrote = True
             for event in plan.events:
                 self._events.emit(snapshot.parent, event)
-        wrote |= await self._clear(snapshot.parent, plan.clear_annotations)
+        wrote |= await self._clear(key, snapshot.parent, plan.clear_annotations)
         if any(refusal.status == 404 for refusal in refused.values()):
             await self._refresh(key, snapshot.parent)  # gone meanwhile, or it lacks a kind that the cluster has not
             if self._cache.parent(key) is None:
@@ -216,12 +216,14 @@ class Reconciler:
         else:
             self._cache.put(PARENT, fresh)
 
-    async def _clear(self, parent: Object, names: tuple[str, ...]) -> bool:
-        meta = parent["metadata"]
-        done = {name: None for name in names if name in (meta.get("annotations") or {})}
+    async def _clear(self, key: Key, parent: Object, names: tuple[str, ...]) -> bool:
+        """What was asked again since has another value, or its resourceVersion makes this a conflict: it stays."""
+        asked, meta = parent["metadata"].get("annotations") or {}, (self._cache.parent(key) or parent)["metadata"]
+        there = meta.get("annotations") or {}
+        done = {name: None for name in names if name in asked and there.get(name) == asked[name]}
         if not done:
             return False
-        body = {"metadata": {"annotations": done}}
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": done}}
         async with self._writing():
             got = await self._cluster.patch(PARENT, meta["namespace"], meta["name"], body)
         self._cache.put(PARENT, got)

@@ -89,6 +89,16 @@ def test_the_deletion_of_an_old_object_does_not_take_its_successor():
     assert cache.snapshot(KEY).children == ()
 
 
+def test_late_news_of_a_predecessor_does_not_take_the_place_of_its_successor():
+    """kopf tells of each uid in order, and of two in none."""
+    cache = Cache()
+    cache.put("InferenceService", parent(10, uid="new"))
+    assert cache.put("InferenceService", parent(8, uid="old")) is None
+    assert cache.drop("InferenceService", parent(9, uid="old")) is None
+    assert cache.parent(KEY)["metadata"]["uid"] == "new"
+    assert cache.put("InferenceService", parent(12, uid="newer")) == KEY
+
+
 def test_children_without_their_parent_make_no_snapshot():
     cache = Cache()
     cache.put("Deployment", child(1))

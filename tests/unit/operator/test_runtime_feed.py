@@ -179,6 +179,34 @@ def test_the_sweep_finds_what_vanished_between_two_watches_and_survives_an_outag
     virtually(story())
 
 
+def test_what_a_sweep_has_found_is_told_also_where_a_later_list_of_it_fails():
+    """The next sweep would not find it again: the cache knows by then, and nobody else."""
+
+    async def story():
+        it, cluster, cache, inbox = feed()
+        cluster.put(toy_core.resource())
+        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+        cluster.put({"kind": "Deployment", "metadata": child})
+        await it.prime()
+        inbox.added.clear()
+        cluster.remove("Deployment", "default", "x")
+
+        def fault(verb, kind):
+            if kind == "PodDisruptionBudget":
+                raise ApiError(429, "too many requests")
+
+        cluster.fault = fault
+        task = asyncio.create_task(it.resync(300))
+        await asyncio.sleep(25)
+        assert cache.snapshot(KEY).children == ()
+        assert inbox.added == [("x", False)]
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    virtually(story())
+
+
 def test_what_vanished_while_the_watches_began_is_found_by_an_early_sweep():
     async def story():
         it, cluster, cache, inbox = feed()

@@ -112,6 +112,25 @@ def test_a_usurped_leader_stops_at_its_next_look_and_does_not_take_it_back():
     virtually(story())
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["handed back", "deleted"])
+def test_a_leader_that_slept_while_another_led_does_not_lead_on_with_what_it_knew_before(left):
+    async def story():
+        cluster = FakeCluster()
+        a, b = lease(cluster, "a"), lease(cluster, "b")
+        await a.take()
+        await b.take()  # 15 s later: a was stopped by SIGSTOP
+        await b.release()
+        if not left:
+            cluster.remove(*SLOT)
+        keeping = asyncio.create_task(a.lost())
+        a._renewed = now()  # it was about to look when it was stopped
+        await asyncio.wait_for(keeping, timeout=2.1)
+        assert not a.held()
+        assert SLOT not in cluster.objects or holder(cluster) == ""
+
+    virtually(story())
+
+
 def test_without_an_answer_the_leader_stops_before_a_standby_may_start():
     async def story():
         cluster = FakeCluster()
@@ -234,6 +253,27 @@ def test_one_connection_that_fell_silent_costs_no_leadership():
         assert not keeping.done()
         assert a.held()
         keeping.cancel()
+
+    virtually(story())
+
+
+@pytest.mark.parametrize("verb", ["get", "replace"])
+def test_an_api_server_that_hangs_takes_little_of_the_grace_of_whoever_hands_back(verb):
+    """A pod's grace is 15 seconds, and one request may take as long."""
+
+    async def story():
+        cluster = FakeCluster()
+        a = lease(cluster, "a")
+        await a.take()
+
+        async def hang(*_):
+            await asyncio.sleep(10_000)
+
+        setattr(cluster, verb, hang)
+        began = now()
+        await a.release()
+        assert now() - began <= 3
+        assert not a.held()
 
     virtually(story())
 

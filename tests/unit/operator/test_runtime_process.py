@@ -153,6 +153,17 @@ def test_a_missing_kubeconfig_is_refused_with_2_and_a_sentence_without_the_clien
     assert (int(models) < 10, running) == (True, "True")
 
 
+def test_sigterm_ends_it_also_while_it_still_starts():
+    """The first process of a container has no default for it, only handlers: without one it would be ignored."""
+    code = (
+        "import os, signal, sys, types; from island_operator.cli.main import main;"
+        "find = lambda name, *_: os.kill(os.getpid(), signal.SIGTERM) if name == 'kopf' else None;"
+        "sys.meta_path.insert(0, types.SimpleNamespace(find_spec=find));"
+        "sys.exit(main(['run', '--kubeconfig', '/nowhere', '--port', '0']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("command", [[], ["run"], ["crd"]])
 def test_help_shows_an_example(command, capsys):
     with pytest.raises(SystemExit):

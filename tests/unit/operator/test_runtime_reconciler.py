@@ -160,6 +160,37 @@ async def test_only_verbs_that_are_there_are_cleared(world):
     assert world.written().count(("patch", "InferenceService")) == 1
 
 
+@pytest.mark.parametrize("heard", [True, False], ids=["the watch told of it", "nobody told of it"])
+async def test_a_verb_that_is_asked_for_again_meanwhile_is_not_taken_off_before_it_is_carried_out(heard):
+    """Between the pass' look at the object and its last write; another value is another asking."""
+    verb, asked = "radix-islands.dev/retry", []
+
+    def reconcile(snapshot, now):
+        plan = toy_core.reconcile(snapshot, now)
+        asked.append((snapshot.parent["metadata"].get("annotations") or {}).get(verb))
+        status = {**plan.status, "reason": str(asked[-1])}
+        return replace(plan, status=status, clear_annotations=(verb,))
+
+    world = World(reconcile)
+    world.cluster.put(toy_core.resource(**{verb: "1"}))
+    await world.see()
+    patch_status = world.cluster.patch_status
+
+    async def patched(parent, status):
+        got = await patch_status(parent, status)
+        world.cluster.patch_status = patch_status
+        asking = {"metadata": {"annotations": {verb: "2"}}}
+        again = await world.cluster.patch("InferenceService", "default", "x", asking)
+        if heard:
+            world.cache.put("InferenceService", again)
+        return got
+
+    world.cluster.patch_status = patched
+    await world.settle()
+    assert "2" in asked
+    assert verb not in world.cluster.objects["InferenceService", "default", "x"]["metadata"].get("annotations", {})
+
+
 async def test_a_crash_before_any_write_is_repaired_by_the_next_process():
     async def story(crash_at):
         world = World()
