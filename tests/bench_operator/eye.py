@@ -23,11 +23,33 @@ HALF = "radix-islands.dev/half"
 
 @dataclass
 class Latencies:
-    """Milliseconds from sending an edit until the watch shows its effect."""
+    """Milliseconds until the watch shows an edit's effect: from sending it, and from its event, which is when the API
+    server has answered it.
+    """
 
     status: list[float] = field(default_factory=list)  # observedGeneration says that the operator has decided on it
+    event: list[float] = field(default_factory=list)  # the same, from the event
     ready: list[float] = field(default_factory=list)  # Ready again, at that generation
     sent: int = 0
+
+
+@dataclass
+class _Edit:
+    """One that the watch has not shown all effects of."""
+
+    generation: int
+    sent: float
+    answered: float
+    into: Latencies
+    waits: set[str] = field(default_factory=lambda: {"status", "ready"})
+
+    def shows(self, what: str, now: float) -> None:
+        if what not in self.waits:
+            return
+        self.waits.discard(what)
+        getattr(self.into, what).append(1000.0 * (now - self.sent))
+        if what == "status":
+            self.into.event.append(1000.0 * (now - self.answered))
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -44,7 +66,7 @@ class Eye:
         self._api, self._watcher = api, watcher
         self.ready: dict[str, float] = {}
         self.phases: dict[str, str] = {}
-        self._open: dict[str, list[tuple[int, float, Latencies, set[str]]]] = {}
+        self._open: dict[str, list[_Edit]] = {}
         self._stock: dict[str, float] = {}  # when a Deployment of the stock half with pods was first seen
 
     async def run(self) -> None:
@@ -58,7 +80,7 @@ class Eye:
         began = time.monotonic()
         into.sent += 1
         obj = await self._api.patch(PARENT, home(name), name, body)
-        self._open.setdefault(name, []).append((obj["metadata"]["generation"], began, into, {"status", "ready"}))
+        self._open.setdefault(name, []).append(_Edit(obj["metadata"]["generation"], began, time.monotonic(), into))
         self._parent(obj, False)
 
     async def edits(
@@ -92,13 +114,13 @@ class Eye:
             self.ready.setdefault(name, now)
         else:
             self.ready.pop(name, None)
-        for generation, began, into, waits in self._open.get(name, ()):
-            for what, true in (("status", observed >= generation), ("ready", ready and observed >= generation)):
-                if true and what in waits:
-                    waits.discard(what)
-                    getattr(into, what).append(1000.0 * (now - began))
+        for edit in self._open.get(name, ()):
+            if observed >= edit.generation:
+                edit.shows("status", now)
+                if ready:
+                    edit.shows("ready", now)
         if name in self._open:
-            self._open[name] = [one for one in self._open[name] if one[3]]
+            self._open[name] = [edit for edit in self._open[name] if edit.waits]
 
     def _deployment(self, obj: dict[str, Any], deleted: bool) -> None:
         labels = obj["metadata"]["labels"]

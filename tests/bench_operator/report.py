@@ -92,7 +92,7 @@ def _latency(axes: Any, curves: dict[str, Any]) -> None:
         axes.axvline(target, color=color, linestyle=":", linewidth=1.2)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    _axes(axes, "edit to status, share of edits", "milliseconds (dotted: target of p99)")
+    _axes(axes, "an edit's event to status, share of edits", "milliseconds (dotted: target of p99)")
 
 
 def _memory(axes: Any, curves: dict[str, Any]) -> None:
