@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -26,15 +27,18 @@ EVERY = 0.2  # seconds between two looks
 
 async def run(args: argparse.Namespace, access: Access) -> int:
     """Exit code 0: carried out. 1: the operator refused it, or did not take it in time."""
-    parent = await access.parent(args.name)
-    space = parent["metadata"]["namespace"]
+    space = (await access.parent(args.name))["metadata"]["namespace"]
+    there = replace(access, namespace=space, everywhere=False)
     value = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # tells this asking from every other
-    note = {"metadata": {"annotations": {f"{PREFIX}{args.verb}": value}}}
-    await access.cluster.patch(PARENT, space, args.name, note)
+    note = f"{PREFIX}{args.verb}"
+    await access.cluster.patch(PARENT, space, args.name, {"metadata": {"annotations": {note: value}}})
     patience = time.monotonic() + args.timeout
-    while (answer := _answer(await access.parent(args.name), args.verb, value)) is None:
+    while (answer := _answer(parent := await there.parent(args.name), args.verb, value)) is None:
+        if (parent["metadata"].get("annotations") or {}).get(note) != value:  # one annotation holds one asking
+            told = f"{args.verb} was asked for once more at the same time, and that asking was taken"
+            raise Refusal(f"{told}: kubectl island history {args.name} says what came of it", code=1)
         if time.monotonic() > patience:
-            off = f"kubectl annotate iisvc {args.name} -n {space} {PREFIX}{args.verb}-"
+            off = f"kubectl annotate iisvc {args.name} -n {space} {note}-"
             told = f"no operator has taken {args.verb} within {args.timeout} s, and one that starts later will"
             raise Refusal(f"{told}: see kubectl island doctor, or take it back with {off}", code=1)
         await asyncio.sleep(EVERY)

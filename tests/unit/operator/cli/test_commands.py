@@ -363,6 +363,21 @@ def test_a_verb_that_nobody_takes_ends_with_how_to_take_it_back():
     assert refusal.value.code == 1
 
 
+@pytest.mark.parametrize("left", [{"radix-islands.dev/pause": "another"}, {}], ids=["not taken yet", "taken"])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_verb_that_another_asking_overtook_is_not_waited_for_and_no_operator_is_blamed(left, everywhere):
+    class Overtaken(Answering):
+        async def patch(self, kind, namespace, name, body):
+            done = await super().patch(kind, namespace, name, body)
+            self.objects[kind, namespace, name]["metadata"]["annotations"] = left
+            return done
+
+    args = SimpleNamespace(name="x", verb="pause", timeout=30, json=False)
+    with pytest.raises(Refusal, match=r"asked for once more at the same time, .* kubectl island history x") as refusal:
+        asyncio.run(verbs.run(args, Access(Overtaken(None), "default", everywhere)))
+    assert refusal.value.code == 1
+
+
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
