@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import aiohttp
 import yaml
 from kubernetes.aio import client, config
 
+from island_operator.cluster.clock import Clock
 from island_operator.cluster.kinds import CHILDREN, FIELD_MANAGER, INSTANCE, KINDS, PARENT
 from island_operator.cluster.merge import difference
 from island_operator.cluster.protocol import LOG_BYTES, ApiError, Credentials, Listing, Unreachable
@@ -22,6 +24,7 @@ from island_operator.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from island_operator.core.model import Object
 
@@ -42,7 +45,9 @@ class KubernetesCluster:
         scratch: ExitStack,
         agent: str = FIELD_MANAGER,
         namespace: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or Clock()
         self._configuration, self._observe, self._scratch, self._agent = configuration, observe, scratch, agent
         # The environment is read once: aiohttp would look for ~/.netrc and a proxy in two threads at every request.
         configuration.client_session_kwargs = {"trust_env": False}
@@ -88,7 +93,8 @@ class KubernetesCluster:
 
     def apart(self) -> KubernetesCluster:
         """The same API server over connections of its own, which no other request keeps busy or leaves behind idle."""
-        return KubernetesCluster(self._configuration, self._observe, ExitStack(), self._agent, self.namespace)
+        scratch, agent = ExitStack(), self._agent
+        return KubernetesCluster(self._configuration, self._observe, scratch, agent, self.namespace, self._clock)
 
     async def list(self, kind: str, namespace: str | None = None, *, instance: str | None = None) -> Listing:
         """From the API server's watch cache (resourceVersion=0), which costs it nothing; `instance`: children of that
@@ -171,6 +177,10 @@ class KubernetesCluster:
             insecure=not given.verify_ssl,
         )
 
+    def now(self) -> datetime:
+        """See Cluster."""
+        return self._clock.now()
+
     @property
     def host(self) -> str:
         """The API server's URL."""
@@ -218,11 +228,12 @@ class KubernetesCluster:
         headers = {"Content-Type": content, "Accept": "application/json, */*", "User-Agent": self._agent}
         if token := await self._token():
             headers["Authorization"] = token
-        status = 0
+        status, began = 0, time.monotonic()
         try:
             reply = await self._api.rest_client.request(
                 METHODS[verb], url, headers=headers, body=body, _request_timeout=TIMEOUT
             )
+            self._clock.heard(reply.headers.get("Date"), time.monotonic() - began)
             raw: bytes = await reply.read()
             status = reply.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:

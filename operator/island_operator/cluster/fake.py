@@ -6,6 +6,7 @@ It has no defaults, validation, controllers or garbage collection: the integrati
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from island_operator.cluster.kinds import CHILDREN, INSTANCE, KINDS, PARENT
@@ -54,6 +55,10 @@ class FakeCluster:
         self._clock += 1
         self._applied.pop((kind, namespace, name), None)
         return self.objects.pop((kind, namespace, name))
+
+    def now(self) -> datetime:
+        """See Cluster."""
+        return datetime.now(UTC)
 
     async def list(self, kind: str, namespace: str | None = None) -> Listing:
         """See Cluster."""

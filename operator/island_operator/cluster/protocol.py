@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from island_operator.core.model import Object
 
 
@@ -54,6 +56,9 @@ class Listing:
 
 class Cluster(Protocol):
     """Reads and writes of plain dicts. Every method raises ApiError or Unreachable."""
+
+    def now(self) -> datetime:
+        """The API server's time, in UTC: of the same clock as the stamps in its objects."""
 
     async def list(self, kind: str, namespace: str | None = None) -> Listing:
         """Every object of a kind (children: only those labelled as such), `kind` set on each."""

@@ -76,6 +76,7 @@ class Operator:
             turn=turns.write,
             leading=self.lease.held,
             recorded=metrics.recorded,
+            clock=cluster.now,
         )
         self._queue = Queue(
             self._reconciler,

@@ -22,13 +22,13 @@ class Server:
     """Records requests; answers `reply`."""
 
     def __init__(self):
-        self.requests, self.reply, self.status = [], {}, 200
+        self.requests, self.reply, self.status, self.headers = [], {}, 200, {}
 
     async def handle(self, request):
         body = await request.text()
         self.requests.append((request.method, request.path_qs, request.headers, json.loads(body) if body else None))
         text = self.reply if isinstance(self.reply, str) else json.dumps(self.reply)
-        return web.Response(text=text, status=self.status, content_type="application/json")
+        return web.Response(text=text, status=self.status, content_type="application/json", headers=self.headers)
 
 
 @contextlib.asynccontextmanager
@@ -68,6 +68,15 @@ async def test_list_takes_only_labelled_children_from_the_watch_cache_and_sets_t
             "/apis/radix-islands.dev/v1alpha1/namespaces/ns/inferenceservices?resourceVersion=0",
         ]
         assert server.requests[0][2]["Authorization"] == "Bearer secret"
+
+
+async def test_the_time_is_the_api_servers_also_where_a_client_apart_asked(tmp_path):
+    async with running(tmp_path) as (server, cluster, _):
+        server.headers = {"Date": "Thu, 01 Jan 2032 12:00:00 GMT"}
+        apart = cluster.apart()
+        await apart.get("Pod", "ns", "x")
+        await apart.close()
+        assert cluster.now().year == 2032
 
 
 async def test_apply_is_server_side_by_force_under_our_name(tmp_path):

@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+from datetime import UTC, datetime
 
 import pytest
 from support import toy_core
+from support.watching import eventually
+from support.world import inference_service
 
 from island_operator.cluster.fake import FakeCluster
 from island_operator.runtime import main, triggers
@@ -75,6 +78,20 @@ def test_a_lease_that_is_taken_away_ends_it_with_1_and_stays_the_thiefs(cluster,
 
     assert run(cluster, monkeypatch, watch) == 1
     assert holder(cluster) == "thief"
+
+
+def test_what_is_recorded_bears_the_api_servers_time(cluster, monkeypatch):
+    cluster.now = lambda: datetime(2032, 1, 1, tzinfo=UTC)
+    cluster.put(inference_service())
+
+    async def watch():
+        await eventually("a status", lambda: "status" in cluster.objects["InferenceService", "default", "x"])
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Future()
+
+    monkeypatch.setattr(main, "LISTEN", 0.0)
+    assert run(cluster, monkeypatch, watch) == 0
+    assert cluster.objects["InferenceService", "default", "x"]["status"]["run"]["startedAt"] == "2032-01-01T00:00:00Z"
 
 
 def test_nothing_is_written_before_the_lease_is_held(cluster, monkeypatch):
