@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-FAKE = (sys.executable, str(HERE / "fake_engine.py"))
+FAKE = (sys.executable, "-I", "-S", str(HERE / "fake_engine.py"))  # standard library only
 
 
 def make_model(folder: Path) -> Path:
