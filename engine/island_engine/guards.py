@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from island_engine import SGLANG_VERSION, refusals
+from island_engine import SGLANG_VERSION, refusals, sizing
 from island_engine.islands import mutation
 from island_engine.touchpoints import HOOKED
 
@@ -131,11 +131,8 @@ def check_context(context: Any) -> None:
 
 
 def check_room(pool: int, window: int, page: int) -> None:
-    """`pool`: SWA tokens. ValueError: a prompt that is alone in the engine might wait between its chunks for ever. It
-    owns less than w + p behind the edge of what is published, its lock pins whole nodes of the tree, 2w + 2p at most,
-    and SGLang starts no chunk in the last page that is free (prefill_budget.py:277).
-    """
-    if pool < (least := 3 * window + 4 * page):
+    """`pool`: SWA tokens. ValueError: a prompt that is alone in the engine might wait between its chunks for ever."""
+    if pool < (least := sizing.lone(window, page)):
         raise ValueError(
             f"the SWA pool has {pool} tokens, and islands need {least} for a prompt of several chunks: use a larger "
             f"--swa-full-tokens-ratio or --max-total-tokens, or {refusals.instead()}"

@@ -13,7 +13,7 @@ SGLang reserves many pages ahead of every request (drafts), and all of these inc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from island_engine.drafts import ALONE
@@ -76,6 +76,10 @@ class Half:
         """Tokens in the SWA pool."""
         return round(float(self.ratio) * SCALE) * self.max_total_tokens // SCALE
 
+    def allocated(self, page: int) -> int:
+        """Tokens in the SWA pool that SGLang 0.5.23 makes of it: whole pages of both (pool_configurator.py:880)."""
+        return int(self.max_total_tokens // page * page * float(self.ratio)) // page * page
+
 
 @dataclass(frozen=True)
 class Halves:
@@ -101,11 +105,26 @@ def floor(window: int, serving: Serving, *, islands: bool) -> int:
     return serving.chunk + serving.running * hold(window, serving, islands=islands)
 
 
+def lone(window: int, page: int) -> int:
+    """The smallest SWA pool, as allocated, that islands boot with. In a smaller one a prompt that is alone might wait
+    between its chunks for ever: it owns less than w + p behind the edge of what is published, its lock pins whole nodes
+    of the tree, 2w + 2p at most, and SGLang starts no chunk in the last page that is free (prefill_budget.py:277).
+    """
+    return 3 * window + 4 * page
+
+
+def least(window: int, serving: Serving, *, islands: bool) -> int:
+    """The smallest SWA pool of a half that is derived: its floor, and room for a lone prompt where SGLang rounds either
+    pool down to whole pages. Stock's too, which is never the leaner half.
+    """
+    return max(floor(window, serving, islands=islands), lone(window, serving.page) + 2 * serving.page)
+
+
 def need(window: int, serving: Serving, *, islands: bool) -> int:
-    """The SWA pool to plan for: N-1 requests at their peak and one whose chunk is in flight, never below the floor."""
+    """The SWA pool to plan for: N-1 requests at their peak and one whose chunk is in flight, never below the least."""
     at_work = serving.chunk + window + serving.page
     planned = (serving.running - 1) * peak(window, serving, islands=islands) + at_work
-    return max(planned, floor(window, serving, islands=islands))
+    return max(planned, least(window, serving, islands=islands))
 
 
 def swa_bound(half: Half, window: int, serving: Serving, *, islands: bool) -> int:
@@ -155,8 +174,8 @@ def cut(geometry: Geometry, page: int, budget: int, ratio: float) -> Half:
 
 
 def least_budget(geometry: Geometry, serving: Serving, *, islands: bool) -> int:
-    """Bytes below which no ratio up to 1 holds the floor, in whole pages."""
-    tokens = floor(geometry.window, serving, islands=islands) + serving.page
+    """Bytes below which no ratio up to 1 holds the least SWA pool, in whole pages."""
+    tokens = least(geometry.window, serving, islands=islands) + serving.page
     return tokens * (geometry.full_bytes + geometry.draft_bytes + geometry.swa_bytes)
 
 
@@ -168,13 +187,15 @@ def derive_halves(geometry: Geometry, serving: Serving, budget: int) -> Halves:
 
 def derive_half(geometry: Geometry, serving: Serving, budget: int, *, islands: bool) -> Half:
     """The leanest ratio whose SWA pool holds what N requests need, and 5 % more. ValueError: see derive_halves."""
-    if budget < (least := least_budget(geometry, serving, islands=islands)):
+    if budget < (bytes_ := least_budget(geometry, serving, islands=islands)):
+        fewer = budget >= least_budget(geometry, replace(serving, running=1), islands=islands)
         raise ValueError(
             f"geometry.kvBudgetBytes {budget} is too small for {serving.running} running requests "
-            f"{'with' if islands else 'without'} islands: use at least {least}, or a smaller engine.maxRunningRequests"
+            f"{'with' if islands else 'without'} islands: use at least {bytes_}"
+            f"{', or a smaller engine.maxRunningRequests' if fewer else ''}"
         )
     wanted = need(geometry.window, serving, islands=islands)
     half = cut(geometry, serving.page, budget, min(1.0, leanest(geometry, wanted, budget) * MARGIN))
     while half.swa_tokens < wanted and half.ratio != "1":  # a page rounded off can cost the last token;
-        half = cut(geometry, serving.page, budget, float(half.ratio) + 1 / SCALE)  # r 1 was checked to hold the floor
+        half = cut(geometry, serving.page, budget, float(half.ratio) + 1 / SCALE)  # r 1 was checked to hold the least
     return half

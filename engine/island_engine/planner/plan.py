@@ -109,7 +109,7 @@ class Plan:
         return Side(
             half=half,
             islands=islands,
-            floor=sizing.floor(window, replace(serving, running=cap), islands=islands),
+            floor=(sizing.least if islands else sizing.floor)(window, replace(serving, running=cap), islands=islands),
             running=running,
             binds=binds,
             bound=sizing.swa_bound(half, window, serving, islands=True),
@@ -138,7 +138,7 @@ class Plan:
             # A session that waits loses its prefix, which costs more than some full pool (measured at 80 and 96).
             slack = SESSIONS if self.workload.reuse > 0 else 1.0
             wanted = min(self.most - 1, slack * together) * asked.hold + asked.in_flight
-            wanted = max(wanted, sizing.floor(cost.window, replace(self.serving, running=1), islands=islands))
+            wanted = max(wanted, sizing.least(cost.window, replace(self.serving, running=1), islands=islands))
         return min(1.0, sizing.leanest(cost, wanted, self.budget))
 
     def plateau(self, *, islands: bool) -> tuple[float, float] | None:

@@ -57,10 +57,22 @@ def _floor(half: str, requests: str) -> str:
     return f"(self.engine.chunkedPrefillSize + {requests} * {_PER_REQUEST[half]})"
 
 
-def _own_floor(half: str) -> str:
+# What a prompt that is alone needs with islands, whatever is rounded down to pages (island_engine.sizing.least).
+_LONE = "3 * (self.geometry.slidingWindow + 2 * self.engine.pageSize)"
+
+
+def _with_lone(tokens: str) -> str:
+    return f"[{tokens}, {_LONE}].max()"
+
+
+def _of_requests(half: str) -> str:
     own = f"self.partition.{half}"
     cap = f"(has({own}) && has({own}.maxRunningRequests) ? {own}.maxRunningRequests : self.engine.maxRunningRequests)"
     return _floor(half, cap)
+
+
+def _own_floor(half: str) -> str:
+    return _with_lone(_of_requests(half)) if half == "islands" else _of_requests(half)
 
 
 # --- What to use instead ----------------------------------------------------------------------------------------------
@@ -101,6 +113,8 @@ _PAIR = 'swaFullTokensRatio "%s" and maxTotalTokens %d'
 _STOCK_TOO = 'partition.stock.swaFullTokensRatio "%s" and partition.stock.maxTotalTokens %d'
 _BY_TOKENS = "maxTotalTokens %d at this swaFullTokensRatio"
 _BY_RATIO = 'swaFullTokensRatio "%s" at this maxTotalTokens'
+_ALONE = "3 * (slidingWindow + 2 * pageSize), which a prompt of several chunks needs"
+_NO_ROOM = "a larger geometry.kvBudgetBytes or partition.stock.swaFullTokensRatio"
 
 
 def _decimal(ratio: str) -> str:
@@ -109,9 +123,11 @@ def _decimal(ratio: str) -> str:
 
 def _fewer(half: str, tokens: str) -> str:
     """Where no pool is large enough: the requests that this one holds."""
-    held = f"(({_scaled(half)} * {tokens} / {SCALE} - self.engine.chunkedPrefillSize) / ({_PER_REQUEST[half]}))"
+    pool = f"{_scaled(half)} * {tokens} / {SCALE}"
+    held = f"(({pool} - self.engine.chunkedPrefillSize) / ({_PER_REQUEST[half]}))"
     told = _said("maxTotalTokens %d and maxRunningRequests %d at this swaFullTokensRatio", tokens, held)
-    return f"({held} >= 1 ? {told} : 'a smaller engine.chunkedPrefillSize and fewer requests')"
+    fewer = f"({held} >= 1 ? {told} : 'a smaller engine.chunkedPrefillSize and fewer requests')"
+    return f"({pool} < {_LONE} ? '{_NO_ROOM}' : {fewer})" if half == "islands" else fewer
 
 
 def _within_bytes(half: str, sentence: str, *values: str) -> str:
@@ -151,7 +167,10 @@ def floor(half: str) -> Rule:
     own, least = f"self.partition.{half}", _own_floor(half)
     why = f"chunkedPrefillSize + maxRunningRequests * {_HOLDS[half]}(slidingWindow + pageSize)"
     sentence = f"partition.{half}: SWA pool of %d tokens is below its floor of %d ({why})"
-    values = f"{_scaled(half)} * {own}.maxTotalTokens / {SCALE}", least
+    values = [f"{_scaled(half)} * {own}.maxTotalTokens / {SCALE}", least]
+    if half == "islands":
+        values.append(f"{_LONE} > {_of_requests(half)} ? '{_ALONE}' : '{why}'")
+        sentence, why = sentence.replace(why, "%s"), f"{why}, and never below {_ALONE}"
     passes = (  # the first two are told by rules of their own
         f"!has(self.partition) || !has({own})",
         f"!{own}.swaFullTokensRatio.matches('{RATIO}')",
@@ -200,11 +219,9 @@ _AUTO = (
 _WAS_AUTO = _AUTO.replace("self.", "oldSelf.value().")
 # One page more than the floor: rounding T down to pages costs that.
 _COST = "(self.geometry.fullBytesPerToken + self.geometry.swaBytesPerToken + self.geometry.draftBytesPerToken)"
-_LEAST = f"(double({_floor('stock', 'self.engine.maxRunningRequests')} + self.engine.pageSize) * double({_COST}))"
-_HELD = (
-    f"((self.geometry.kvBudgetBytes / {_COST} - self.engine.pageSize - self.engine.chunkedPrefillSize)"
-    f" / ({_PER_REQUEST['stock']}))"
-)
+_LEAST = f"(double({_with_lone(_floor('stock', 'self.engine.maxRunningRequests'))} + self.engine.pageSize) * double({_COST}))"
+_POOL = f"(self.geometry.kvBudgetBytes / {_COST} - self.engine.pageSize)"  # the largest, at ratio 1
+_HELD = f"({_POOL} < {_LONE} ? 0 : ({_POOL} - self.engine.chunkedPrefillSize) / ({_PER_REQUEST['stock']}))"
 _AT_LEAST, _REQUESTS = "at least %d", "engine.maxRunningRequests %d"
 _DERIVED = (
     f"({_HELD} < 1 && {_LEAST} > {MOST_BYTES}.0 ? 'a smaller engine.chunkedPrefillSize'"

@@ -6,6 +6,7 @@ no other code reads `islands.enabled` or a partition, so no pod can be built fro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,23 @@ def planned(parts: Object, window: int) -> int:
     serving = sizing.Serving(engine["pageSize"], engine["chunkedPrefillSize"], half.max_running_requests, ahead)
     pools = sizing.Half(half.ratio, half.max_total_tokens)
     return min(half.max_running_requests, sizing.swa_bound(pools, window, serving, islands=half.islands))
+
+
+def cramped(parts: Object, window: int) -> str | None:
+    """One sentence where islands would refuse the pools of their half at boot (`window`: tokens of the sliding window).
+    The API server lets none in; an older one may have.
+    """
+    half, page = half_of(parts), parts["engine"]["pageSize"]
+    if not half.islands or half.ratio is None or half.max_total_tokens is None:
+        return None
+    pool, least = sizing.Half(half.ratio, half.max_total_tokens).allocated(page), sizing.lone(window, page)
+    if pool >= least:
+        return None
+    enough = math.ceil((least + 2 * page) / float(half.ratio))
+    return (
+        f"spec.partition.islands: its SWA pool has {pool} tokens, and islands need {least} for a prompt of several "
+        f"chunks: use maxTotalTokens {enough} at this swaFullTokensRatio, or set spec.islands.enabled to false"
+    )
 
 
 def gains_nothing(parts: Object) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from island_operator.core.arguments import refused, starved, ungateable
 from island_operator.core.clock import seconds
+from island_operator.core.coupling import cramped
 from island_operator.core.merge import TemplateError, check_template
 from island_operator.core.observe import Trouble
 from island_operator.core.revision import SNAPSHOT_BYTES, Revision, parts_of
@@ -107,6 +108,8 @@ def _revision(spec: Object) -> tuple[Revision | None, Trouble | None]:
         return None, Trouble("PodTemplateInvalid", str(error))
     except ValueError as error:
         return None, Trouble("PartitionInvalid", str(error))
+    if wrong := cramped(revision.parts, int(spec["geometry"]["slidingWindow"])):
+        return None, Trouble("PartitionInvalid", wrong)
     if wrong := _wrong_arguments(revision, gated=bool(spec["gate"]["enabled"])):
         return None, Trouble("ArgumentRefused", wrong)
     if len(revision.text) > SNAPSHOT_BYTES:

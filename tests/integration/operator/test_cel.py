@@ -84,6 +84,15 @@ BAD: dict[str, tuple[Object, str]] = {
         "partition.islands: SWA pool of 10200 tokens is below its floor of 68608 (chunkedPrefillSize + "
         "maxRunningRequests * (slidingWindow + pageSize)): use maxTotalTokens 403577 at this swaFullTokensRatio",
     ),
+    "islands in which a lone prompt could wait for ever": (
+        {
+            "engine/chunkedPrefillSize": 256,
+            "engine/maxRunningRequests": 1,
+            "partition/islands": {"swaFullTokensRatio": "0.17", "maxTotalTokens": 19_600},
+        },
+        "partition.islands: SWA pool of 3332 tokens is below its floor of 3456 (3 * (slidingWindow + 2 * pageSize), "
+        "which a prompt of several chunks needs): use maxTotalTokens 20330 at this swaFullTokensRatio",
+    ),
     "stock one token below the floor": (
         {"partition/stock": {"swaFullTokensRatio": "0.32", "maxTotalTokens": 377_599}},
         "partition.stock: SWA pool of 120831 tokens is below its floor of 120832 (chunkedPrefillSize + "

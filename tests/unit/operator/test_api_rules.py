@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from support import cel, schema
 from support.resources import ABSENT, DERIVED, resource
 
+from island_engine import guards
 from island_operator.api.spec import Spec
+from island_operator.core.revision import parts_of
 
 SCHEMA = schema.root()["properties"]["spec"]
 RULED = [((), SCHEMA), *(((name,), SCHEMA["properties"][name]) for name in ("engine", "partition"))]
@@ -104,6 +106,11 @@ def edits_of(shape, costs, partition):
 @example(SEED, {}, {RATIO: "0.0001", "maxTotalTokens": 1_000}, STOCK)
 @example(SEED, {}, {RATIO: "0.0001", "maxTotalTokens": 1_000}, {RATIO: "0.0001", "maxTotalTokens": 1_000})
 @example(SEED, DERIVED["geometry"], FAR_TOO_SMALL, {RATIO: "0.02", "maxTotalTokens": 3_000_000})
+@example((1_024, 64, 1, 1), {}, FAR_TOO_SMALL, STOCK)
+@example((1_024, 64, 1, 1), DERIVED["geometry"], {RATIO: "0.003", "maxTotalTokens": 980_000}, STOCK)
+@example(
+    (1_048_576, 64, 1, 1), {}, {RATIO: "0.0001", "maxTotalTokens": 1_000}, {RATIO: "0.0001", "maxTotalTokens": 10**9}
+)
 def test_a_partition_that_is_refused_is_let_in_as_proposed(shape, costs, islands, stock):
     costs = {k: v for k, v in costs.items() if k != "slidingWindow"}
     assume(float(islands[RATIO]) <= float(stock[RATIO]))  # else: exchange them
@@ -117,6 +124,73 @@ def test_a_partition_that_is_refused_is_let_in_as_proposed(shape, costs, islands
         for way in ways:
             pasted |= way[min(choice, len(way) - 1)]
         assert told(pasted)[1] == [], (refused, pasted)
+
+
+NARROW = st.tuples(st.sampled_from([1, 100, 128, 1_024]), st.sampled_from([1, 7, 16, 64]), st.integers(1, 24),
+                   st.sampled_from([1, 1, 1, 2, 3, 8]))  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(NARROW, ratios(), st.integers(-8, 8), st.integers(0, 63), st.booleans())
+@example((1_024, 64, 1, 1), "0.29", 0, 0, True)
+@example((100, 7, 10, 1), "0.17", 0, 0, True)
+def test_islands_boot_with_whatever_is_let_in(shape, ratio, pages, tokens, proposed):
+    """Their engine refuses a pool in which a lone prompt could wait for ever; SGLang rounds both pools to pages."""
+    window, page, *_ = shape
+    least = -(-(3 * window + (6 + pages) * page) * 10_000 // round(float(ratio) * 10_000))
+    half = {RATIO: ratio, "maxTotalTokens": max(1, least + tokens)}
+    edits = edits_of(shape, {}, {"islands": half, "stock": {RATIO: "1", "maxTotalTokens": 10**9}})
+    spec, refused = told(edits)
+    if refused and proposed:
+        (sentence,) = refused
+        spec, refused = told(edits | proposals(sentence)[0])
+    assume(not refused)
+    boots(spec["partition"]["islands"], window, page)
+
+
+@settings(deadline=None)
+@given(NARROW, COSTS.filter(bool), st.integers(0, 2_000))
+def test_islands_boot_with_whatever_is_derived(shape, costs, more):
+    """At the least budget that is let in, and a little above it."""
+    window, page, *_ = shape
+    edits = edits_of(shape, costs | {"kvBudgetBytes": 1}, ABSENT)
+    (sentence,) = told(edits)[1]
+    way = proposals(sentence)[0]
+    spec, refused = told(edits | {"geometry/kvBudgetBytes": way["geometry/kvBudgetBytes"] + more})
+    assert refused == []
+    parts = parts_of(spec)
+    boots(parts["partition"]["islands"], window, page)
+    assert float(parts["partition"]["islands"][RATIO]) <= float(parts["partition"]["stock"][RATIO])
+
+
+def boots(half, window, page):
+    """As SGLang's pool_configurator makes the pool of these flags."""
+    pool = int(half["maxTotalTokens"] // page * page * float(half[RATIO])) // page * page
+    guards.check_room(pool, window, page)
+
+
+@pytest.mark.parametrize(
+    ("islands", "use"),
+    [
+        (  # 3 * (1,024 + 2 * 64) is 3,456; SGLang would make 3,264 of it
+            {RATIO: "0.17", "maxTotalTokens": 19_600},
+            'use maxTotalTokens 20330 at this swaFullTokensRatio, or swaFullTokensRatio "0.1764" at this',
+        ),
+        ({RATIO: "0.17", "maxTotalTokens": 20_330}, None),
+    ],
+)
+def test_a_pool_too_small_for_a_lone_prompt_is_told_with_what_it_needs(islands, use):
+    stock = {RATIO: "0.32", "maxTotalTokens": 20_000}
+    refused = told(edits_of((1_024, 64, 4, 1), {}, {"islands": islands, "stock": stock}))[1]
+    if use is None:
+        assert refused == []
+    else:
+        (sentence,) = refused
+        assert sentence.startswith(
+            "partition.islands: SWA pool of 3332 tokens is below its floor of 3456 "
+            "(3 * (slidingWindow + 2 * pageSize), which a prompt of several chunks needs): "
+        )
+        assert use in sentence
 
 
 @given(SHAPES, COSTS.filter(bool))

@@ -172,3 +172,19 @@ def test_it_is_told_for_both_halves_before_anything_boots_and_what_serves_stays(
             assert "set spec.accelerator.count to 2" in world.condition(kind)["message"]
         assert world.jobs_made == jobs
         assert {p["metadata"]["uid"] for p in world.pods()} == before
+
+
+def test_pools_in_which_islands_do_not_boot_are_told_where_an_older_crd_let_them_in():
+    """A lone prompt needs 3 * 128 + 4 * 64, and two pages may be lost to rounding."""
+    world = World(engine__maxRunningRequests=1, engine__chunkedPrefillSize=64).settle()
+    world.edit(partition__islands__maxTotalTokens=4_200, islands__enabled=True)  # 576 tokens
+    world.settle()
+    assert world.jobs_made == []
+    assert world.condition("Ready")["reason"] == "PartitionInvalid"
+    assert world.condition("Ready")["message"] == (
+        "spec.partition.islands: its SWA pool has 576 tokens, and islands need 640 for a prompt of several chunks: use "
+        "maxTotalTokens 5120 at this swaFullTokensRatio, or set spec.islands.enabled to false"
+    )
+    world.edit(partition__islands__maxTotalTokens=5_120)
+    world.settle()
+    assert world.status["islands"]["enabled"] is True
