@@ -22,7 +22,6 @@ from island_engine.gate import guard
 from island_engine.gate.report import parse_termination
 
 SHOTS = Path(__file__).parents[3] / "build" / "shots"
-CACHE = Path(os.environ.get("RADIX_ISLANDS_CACHE", Path.home() / ".cache" / "radix-islands"))
 # A decode interval beyond window + page, so that a decode island leaves tombstones behind it as in production.
 FLAGS = (
     *("--dtype", "float32", "--page-size", "64", "--chunked-prefill-size", "512", "--context-length", "16384"),
@@ -37,13 +36,6 @@ CAUGHT_BY = {
     "lock-early": "pressure",
 }
 ENGINE = (sys.executable, "-m", "island_engine")
-
-
-@pytest.fixture(scope="session")
-def model() -> Path:
-    path = CACHE / "models" / "tiny-gemma"
-    subprocess.run([*ENGINE, "tiny-model", str(path)], check=True)
-    return path
 
 
 @dataclass
