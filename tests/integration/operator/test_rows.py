@@ -285,7 +285,7 @@ def test_row_24_applying_works_while_the_operator_is_down_because_there_is_no_we
 
 
 def test_row_25_no_secret_is_read_nor_may_be(live):
-    """The operator's process as an account with the chart's own rights, of which none is about Secrets."""
+    """By an account with the chart's own rights, of which none is about Secrets; row 26 runs the operator with them."""
     text = (ROOT / "charts/radix-islands/templates/rbac.yaml").read_text()
     plain = "\n".join(line for line in text.splitlines() if "{{" not in line)
     rules = [rule for document in yaml.safe_load_all(plain) for rule in document.get("rules", ())]
