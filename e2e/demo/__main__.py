@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +31,7 @@ def interrupt(*_: object) -> None:
 
 
 def main() -> int:
-    """Run the demo; 0 when everything it shows came true."""
+    """Run the demo; 0 when everything it shows came true, 2 when it cannot begin."""
     parser = argparse.ArgumentParser(
         prog="make demo",
         description="From kubectl apply to a coupled rollback, on a real Kubernetes with real SGLang engines.",
@@ -51,7 +53,13 @@ def main() -> int:
     tell = Narrator()
     story: Telling | None = None
     try:
-        if (theirs := environment.foreign()) is None:
+        theirs = environment.foreign()
+        environment.must_be_free()
+    except environment.ClusterError as error:
+        fail(str(error))
+        return 2
+    try:
+        if theirs is None:
             tell.chapter("Start a cluster")
             tell.say("A real single-node Kubernetes 1.34 with three pretended GPUs, in namespaces of its own.")
         else:
@@ -67,7 +75,8 @@ def main() -> int:
         fail(str(error))
         if story is not None:
             tell.say("What stood there at the end:")
-            tell.show(story.kube, "get", "iisvc,pods,jobs")
+            with contextlib.suppress(KubectlError, subprocess.TimeoutExpired):  # it may be the API server that has gone
+                tell.show(story.kube, "get", "iisvc,pods,jobs")
         environment.down()
         return 1
     mixed = outcome.mixed

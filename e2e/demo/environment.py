@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -31,6 +32,19 @@ def foreign() -> Path | None:
     if not path.is_file():
         raise ClusterError(f"KUBECONFIG_DEMO names {named}, which is not a file: give the path of a kubeconfig")
     return path
+
+
+def must_be_free() -> None:
+    """ClusterError where a cluster of ours is up: somebody uses it, and the demo would take it down when it ends."""
+    if foreign() is not None:
+        return
+    done = subprocess.run([str(CLUSTER), "status", "--json"], text=True, stdout=subprocess.PIPE, check=False)
+    found = json.loads(done.stdout) if done.stdout else {}
+    if found.get("up"):
+        raise ClusterError(
+            f"a cluster is up since {found['since']}, and the demo takes down what it runs on when it is interrupted: "
+            "end that one with `make cluster-down`, then run the demo again"
+        )
 
 
 def up() -> Kube:

@@ -200,6 +200,27 @@ def test_a_demo_that_is_ended_leaves_nothing(clean: dict[str, object], moment: s
 
 
 @pytest.mark.usefixtures("clean")
+def test_a_demo_refuses_to_run_on_a_cluster_that_is_up_and_leaves_it(tmp_path: Path) -> None:
+    """Whose it is, it cannot know; a KUBECONFIG_DEMO that is no file is told as shortly, and takes nothing down."""
+    succeed(*UP)
+    init = processes.node_init()
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "e2e")}
+    for more, words in (({}, "make cluster-down"), ({"KUBECONFIG_DEMO": str(tmp_path / "no")}, "is not a file")):
+        done = subprocess.run(
+            [sys.executable, "-m", "demo"],
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2, done.stderr
+        assert words in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    assert processes.node_init() == init
+
+
+@pytest.mark.usefixtures("clean")
 def test_untied_it_lives_on(bystander: subprocess.Popen[bytes]) -> None:
     succeed(*UP, "--tied-to", str(bystander.pid))
     succeed("untie")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from island_engine.gate import page
 from island_engine.gate.pictures import VERDICT_COLORS
-from island_engine.gate.report import SCHEMA
+from island_engine.gate.report import SCHEMA, Verdict
 from island_operator.cli.kubectl import tree, view
 from island_operator.cli.kubectl.access import Refusal
 from island_operator.cli.kubectl.legible import UNLIKE
@@ -53,8 +53,18 @@ async def run(args: argparse.Namespace, access: Access) -> int:
     elif args.json:
         show_json(state.dumped(gate))
     else:
-        show(summary(gate, now()))
+        show([*proved(snapshot.parent, gate), *summary(gate, now())])
     return 0
+
+
+def proved(parent: Object, gate: state.Gate) -> list[Text]:
+    """What is wanted or on its way needs no gate, while the newest attempt was about another revision."""
+    known = state.read(parent.get("status") or {})
+    wanted = known.known(known.run.revision if known.run else known.desired)
+    if wanted is None or wanted.revision == gate.revision or wanted.verdict != Verdict.PASS:
+        return []
+    told = f"revision {wanted.revision} passed its gate before and is not asked again; below is another's"
+    return [_line("Proved", told)]
 
 
 def newest(parent: Object) -> state.Gate | None:

@@ -198,6 +198,21 @@ def test_the_gates_own_page_is_shown_where_its_log_held_the_report(failed):
     assert "<h2>Log</h2>" in gate.as_page(gate.newest(failed.parent), {"report.jsonl": broken})
 
 
+def test_what_passed_before_is_said_to_where_the_newest_attempt_was_of_another_revision():
+    world = World(islands__enabled=True).settle()
+    good = world.status["revisions"]["active"]
+    assert gate.proved(world.parent, gate.newest(world.parent)) == []
+    world.edit(engine__image="wrong:1")
+    world.settle()
+    assert gate.proved(world.parent, gate.newest(world.parent)) == [], "the failed one is what the spec asks for"
+    world.edit(engine__image="good:1")
+    world.settle()
+    newest = gate.newest(world.parent)
+    assert (newest.verdict, newest.revision == good) == ("FAIL", False)
+    (told,) = plains(gate.proved(world.parent, newest))
+    assert f"revision {good} passed its gate before and is not asked again" in told
+
+
 def test_what_was_never_gated_has_no_gate():
     assert gate.newest(World().settle().parent) is None
 
