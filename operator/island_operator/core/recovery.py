@@ -8,13 +8,14 @@ begins anew; paused, where the status still says that somebody has paused it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from island_engine.gate.report import Verdict
 from island_operator.api.rollout import Checks
 from island_operator.core import legible, rollout, state
+from island_operator.core.clock import elapsed
 from island_operator.core.observe import condition
 from island_operator.core.revision import remembered
 from island_operator.core.transitions import PHASES, STABLE
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from island_operator.core.state import Gate, Known, Run, State
     from island_operator.core.view import Pass
 
+_Record = TypeVar("_Record", "Run", "Gate")
 _KINDS = {"Rollout", "KillSwitch", "Rollback", "Revert"}
 _MODES = {"Surge", "Replace", "Downtime"}
 _ACTIVE = {"status", "status.revisions", "status.revisions.active"}  # paths without which it is not known what serves
+_STAMPS = ("started_at", "progress_at", "held_since", "starved_since", "paused_at")
 _VERDICTS = {None, *map(str, Verdict)}
 
 
@@ -100,11 +103,21 @@ def recovered(told: Told, here: Pass) -> State:
     if told.unread:
         why = f"this release cannot read {legible.named(told.unread)}, and goes on as if it had never been written"
         here.tell("StatusUnreadable", why, warn=True)
+    run, gate = before.run, before.gate
+    before = replace(before, run=run and _dated(run, here.now), gate=gate and _dated(gate, here.now))
     name = before.active
     if not (here.revision(name) or here.fleet(name)) and (name or _lost(before, told.unread, here)):
         found = _serving(here)
         before = replace(before, active=found.hash) if found else before
     return _held(before, here) if told.held else before
+
+
+def _dated(record: _Record, now: str) -> _Record:
+    """None of its stamps lies ahead, where somebody's clock was: what is counted from there would stand still."""
+    ahead: dict[str, Any] = {
+        name: now for name in _STAMPS if (stamp := getattr(record, name, None)) and elapsed(stamp, now) < 0
+    }
+    return replace(record, **ahead)
 
 
 def _held(before: State, here: Pass) -> State:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from support.damage import JSON, damaged
-from support.world import World, clone, is_ready, paused_canary
+from support.world import World, clone, is_ready, paused_canary, told
 
 from island_operator.core import recovery
 from island_operator.core.plan import reconcile
@@ -294,3 +294,43 @@ def test_a_gate_after_a_status_that_was_lost_is_a_job_of_its_own():
     assert other.jobs_made
     assert first not in other.jobs_made
     assert ("Job", first) not in other.store  # nobody waits for it any more
+
+
+AHEAD = "2099-01-01T00:00:00Z"  # of an older release, on a node whose clock was wrong, or before the clock was set back
+
+
+@pytest.mark.parametrize(("gpus", "stamp", "end"), [(2, "progressAt", "good:1"), (3, "heldSince", "good:2")])
+def test_a_stamp_that_lies_ahead_stops_no_deadline_and_no_pause(gpus, stamp, end):
+    """A canary that finds no GPU is given up in time, one that holds goes on."""
+    world = World(gpus=gpus, rollout__steps=[{"weight": 33, "pause": "30s"}]).settle()
+    world.edit(engine__image="good:2")
+    world.until("Canary").go(8)
+    assert stamp in world.status["run"]
+    world.status["run"][stamp] = AHEAD
+    since = world.seconds
+    world.settle()
+    assert world.seconds - since < 3600
+    assert {pod["spec"]["containers"][0]["image"] for pod in world.pods()} == {end}
+
+
+def test_a_starved_kill_switch_gets_its_gpu_whatever_the_clock_said():
+    world = World(gpus=2, islands__enabled=True, rollout__mode="Surge").settle()
+    world.edit(islands__enabled=False)
+    for _ in range(3):
+        world.operate()
+        world.tick(1)
+    assert world.status["run"]["starvedSince"]
+    world.status["run"]["starvedSince"] = AHEAD
+    since = world.seconds
+    world.settle()
+    assert world.seconds - since < 3600
+    assert {told(pod)[0] for pod in world.pods()} == {"off"}
+
+
+def test_a_gate_that_began_ahead_of_time_is_late_in_time():
+    world = World(gate__deadline="1m").settle()
+    world.edit(islands__enabled=True, engine__image="hangs:1")
+    world.until("Gating").go(2)
+    world.status["gate"]["startedAt"] = AHEAD
+    world.operate()
+    assert world.status["gate"]["startedAt"] == world.now
