@@ -20,6 +20,7 @@ from island_engine.gate.probes import (
     generation_length,
     longest,
     reading_length,
+    running_length,
 )
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ def _running(draw: _Draw, profile: Profile) -> list[Probe]:
     for i in range(profile.readers):
         name, after = f"running/{i}", reading_length(geometry)
         base = draw.prompt(geometry.page + draw.rng.randint(1, geometry.window))
-        writer = Probe("running", f"{name}/writer", "cold", base, after + 2 * profile.new_tokens, scene=name)
+        new = running_length(geometry, profile)
+        writer = Probe("running", f"{name}/writer", "cold", base, new, scene=name)
         suffix = draw.prompt(draw.rng.randint(1, geometry.page))
         reader = Probe("running", name, "any", suffix, profile.new_tokens, follows=writer.name, scene=name, after=after)
         probes += [writer, reader]

@@ -157,9 +157,17 @@ def reading_length(geometry: Geometry) -> int:
     return geometry.decode_interval + geometry.decode_interval // 4 + geometry.page
 
 
+def running_length(geometry: Geometry, profile: Profile) -> int:
+    """Tokens that a request generates which another extends meanwhile: many more than that one waits for, so that it
+    comes in time, however late a busy machine tells of them.
+    """
+    return reading_length(geometry) + 8 * profile.new_tokens
+
+
 def longest(geometry: Geometry, profile: Profile) -> int:
     """Input plus output of the longest request, in tokens."""
     prompts = max(profile.chunks * geometry.chunk, geometry.chunk + geometry.window + geometry.page + 1)
     base = geometry.chunk + geometry.window
     turns = profile.turns * (geometry.page + profile.new_tokens)
-    return max(prompts + geometry.page + profile.new_tokens, base + generation_length(geometry, profile) + turns)
+    read = geometry.window + 2 * geometry.page + running_length(geometry, profile) + profile.new_tokens
+    return max(prompts + geometry.page + profile.new_tokens, base + generation_length(geometry, profile) + turns, read)

@@ -69,10 +69,11 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # As a container's first process it would be deaf to it, until its own handler is there, and be killed in the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    from island_operator.runtime import logs
+    from island_operator.runtime import logs, memory
     from island_operator.runtime.main import Options, run
 
     logs.configure(args.log_format)
+    memory.spare()
     options = Options(
         args.kubeconfig, args.namespace, args.lease_namespace, args.port, args.workers, float(args.resync)
     )

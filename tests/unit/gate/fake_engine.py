@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
 LOG = os.readlink("/proc/self/fd/1")  # noqa: PTH115 - which arm this is
-PRESSED, EXTENDED = 36, 46  # what a request of class pressure, and one that is extended, generates in profile quick
+PRESSED, EXTENDED = 36, 142  # what a request of class pressure, and one that is extended, generates in profile quick
 
 
 class Model:
