@@ -23,8 +23,7 @@ def test_islands_run_more_requests_at_once(scale: Scale) -> None:
 
 def test_islands_answer_sooner(scale: Scale) -> None:
     stock, islands = scale.measured("stock"), scale.measured("islands")
-    assert islands.latency < stock.latency
-    assert islands.tok_s > stock.tok_s
+    assert islands.latency < stock.latency  # tokens/s of a minute are chance: which long answers end in it; see `bench`
 
 
 def test_no_request_failed_through_any_rollout(scale: Scale) -> None:
