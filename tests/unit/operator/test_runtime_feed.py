@@ -149,14 +149,19 @@ def test_a_run_that_leads_away_from_a_fault_is_urgent_to_its_end_an_ordinary_one
     assert [is_urgent(rolling(kind)) for kind in kinds] == [True, True, True, False]
 
 
+async def primed_with_a_child():
+    it, cluster, cache, inbox = feed()
+    cluster.put(toy_core.resource())
+    child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
+    cluster.put({"kind": "Deployment", "metadata": child})
+    await it.prime()
+    inbox.added.clear()
+    return it, cluster, cache, inbox
+
+
 def test_the_sweep_finds_what_vanished_between_two_watches_and_survives_an_outage():
     async def story():
-        it, cluster, cache, inbox = feed()
-        cluster.put(toy_core.resource())
-        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
-        cluster.put({"kind": "Deployment", "metadata": child})
-        await it.prime()
-        inbox.added.clear()
+        it, cluster, cache, inbox = await primed_with_a_child()
         task = asyncio.create_task(it.resync(100))
         await asyncio.sleep(350)
         assert inbox.added == []
@@ -183,12 +188,7 @@ def test_what_a_sweep_has_found_is_told_also_where_a_later_list_of_it_fails():
     """The next sweep would not find it again: the cache knows by then, and nobody else."""
 
     async def story():
-        it, cluster, cache, inbox = feed()
-        cluster.put(toy_core.resource())
-        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
-        cluster.put({"kind": "Deployment", "metadata": child})
-        await it.prime()
-        inbox.added.clear()
+        it, cluster, cache, inbox = await primed_with_a_child()
         cluster.remove("Deployment", "default", "x")
 
         def fault(verb, kind):

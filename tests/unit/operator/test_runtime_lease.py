@@ -33,6 +33,11 @@ def down(verb, kind):
     raise Unreachable("connection refused")
 
 
+async def hang(*_):
+    """An API server that never answers; virtual time."""
+    await asyncio.sleep(10_000)
+
+
 def test_the_first_takes_it_at_once_and_keeps_it():
     async def story():
         cluster = FakeCluster()
@@ -225,9 +230,6 @@ def test_an_attempt_that_hangs_does_not_outlive_the_deadline():
         a = lease(cluster, "a")
         await a.take()
 
-        async def hang(*_):
-            await asyncio.sleep(10_000)
-
         cluster.get = hang
         await a.lost()
         assert now() < 15
@@ -242,11 +244,11 @@ def test_one_connection_that_fell_silent_costs_no_leadership():
         await a.take()
         keeping, get = asyncio.create_task(a.lost()), cluster.get
 
-        async def hang(*_):
+        async def once(*_):
             cluster.get = get  # the next attempt opens another connection
-            await asyncio.sleep(10_000)
+            await hang()
 
-        cluster.get = hang
+        cluster.get = once
         await asyncio.sleep(8)
         assert a.answered, "with two seconds to spare"
         await asyncio.sleep(60)
@@ -265,9 +267,6 @@ def test_an_api_server_that_hangs_takes_little_of_the_grace_of_whoever_hands_bac
         cluster = FakeCluster()
         a = lease(cluster, "a")
         await a.take()
-
-        async def hang(*_):
-            await asyncio.sleep(10_000)
 
         setattr(cluster, verb, hang)
         began = now()
