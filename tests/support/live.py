@@ -115,6 +115,7 @@ class Story:
         self.live, self.api, self.gpus, self.name = live, live.api, gpus, name
         self.namespace = f"s-{uuid.uuid4().hex[:8]}"
         self.pairs, self.fewest = set(), None  # pairs that pods were told; Ready engines at least, once watched
+        self.loading = False  # a world that stands still for as long as a test looks at it: see `loaded`
         meta = {"name": self.namespace, **({"labels": labels} if labels else {})}
         status, told = self.api("POST", "/api/v1/namespaces", {"metadata": meta})
         assert status == 201, told
@@ -210,6 +211,12 @@ class Story:
                 refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SCARCE}
                 self.tell(pod, {"conditions": [refused]})
 
+    def loaded(self):
+        """The engines that were started while `loading` are Ready, and those to come are so at once."""
+        self.loading = False
+        for pod in filter(started, self.pods()):
+            self.tell(pod, {"conditions": READY})
+
     def tell(self, pod, status):
         """A pod's status, as its kubelet patches it; a pod that is gone by now is told nothing."""
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
@@ -231,7 +238,7 @@ class Story:
             return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [container(image, state)]}
         if behaviour == "crash":
             return self.crashed(image)
-        ready = READY if behaviour != "never" else READY[:2]
+        ready = READY[:2] if self.loading or behaviour == "never" else READY
         return {"phase": "Running", "conditions": ready, "containerStatuses": [container(image, {"running": {}})]}
 
     @staticmethod

@@ -7,7 +7,7 @@ OFF, LEAN = ("off", "0.4", "9984", "8"), ("on", "0.15", "19968", "8")
 
 def test_in_one_patch_with_an_image_that_cannot_be_had_islands_end_first_and_the_image_is_rejected_after(live):
     story = Story(live, gpus=3, islands__enabled=True).serve()
-    story.fewest = None
+    story.fewest, story.loading = None, True
     begun = story.active
     story.edit(islands__enabled=False, engine__image="nopull:1")
     run = story.until("the switch is thrown", lambda: story.status["run"])
@@ -18,6 +18,7 @@ def test_in_one_patch_with_an_image_that_cannot_be_had_islands_end_first_and_the
     assert calm["reason"] == "Promoting"
     assert "what serves with islands off, before the rest of the spec" in calm["message"]
     live.restart()
+    story.loaded()
     story.until("islands have ended", lambda: story.status["islands"]["enabled"] is False)
     story.until("the image is refused", lambda: story.told("RolledBack") == ("True", "ImagePullFailed"))
     story.rest()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 from support.control_plane import ROOT
-from support.live import DIVERGENCE, HALF, READY, REVISION, ROLE, Placed, Story, owner
+from support.live import DIVERGENCE, HALF, READY, REVISION, ROLE, Placed, Story, is_ready, owner, started
 
 OFF, LEAN = ("off", "0.4", "9984", "8"), ("on", "0.15", "19968", "8")
 ON = {"islands__enabled": True}
@@ -20,6 +20,10 @@ def uids(pods):
 
 def jobs(story):
     return [job["metadata"]["name"] for job in story.list("job")]
+
+
+def loading(story, revision):
+    return [pod for pod in story.pods(**{REVISION: revision}) if started(pod) and not is_ready(pod)]
 
 
 def rejected(story):
@@ -162,14 +166,17 @@ def test_row_13_a_crash_loop_after_promotion_rolls_switch_and_ratio_back_as_one(
 
 
 def test_row_14_a_failure_in_promotion_keeps_what_serves(live):
-    story = Story(live, gpus=6, replicas=3).serve()
+    story = Story(live, gpus=6, replicas=3, rollout__steps=[]).serve()
     before = story.active
+    story.loading = True
     story.edit(engine__image="good:2")
+    story.until_phase("Canary")
+    revision = story.status["run"]["revision"]
+    (new,) = story.until("a pod loads", lambda: loading(story, revision))
+    story.tell(new, {"conditions": READY})
     story.until_phase("Promoting")
-    (new, *_) = story.until(
-        "a new pod", lambda: [p for p in story.ready() if p["metadata"]["labels"][REVISION] != before]
-    )
-    story.fewest = None
+    story.until("a second one loads", lambda: loading(story, revision))
+    story.fewest, story.loading = None, False
     story.tell(new, story.crashed("good:2"))
     story.rest()
     assert (story.active, rejected(story)) == (before, ["EngineDied"])
@@ -305,12 +312,13 @@ def test_row_25_no_secret_is_read_nor_may_be(live):
 
 def test_row_30_a_load_of_twenty_minutes_is_not_killed_by_probes_deployment_or_deadline(live):
     """With every default; twenty minutes go by in the status, which is all that the operator knows of time."""
-    story = Story(live, engine__image="never:1", rollout={})
-    for image, phase in (("never:1", "Promoting"), ("never:2", "Canary")):
+    story = Story(live, rollout={})
+    for image, phase in (("good:1", "Promoting"), ("good:2", "Canary")):
+        story.loading = True
         story.edit(engine__image=image)
         story.until_phase(phase)
         revision = story.status["run"]["revision"]
-        (pod, *_) = story.until("it loads", lambda: [p for p in story.pods(**{REVISION: revision}) if has_begun(p)])  # noqa: B023 - called at once
+        (pod, *_) = story.until("it loads", lambda: loading(story, revision))  # noqa: B023 - called at once
         (container,) = pod["spec"]["containers"]
         probe = container["startupProbe"]
         assert probe["periodSeconds"] * probe["failureThreshold"] >= 1200
@@ -322,19 +330,9 @@ def test_row_30_a_load_of_twenty_minutes_is_not_killed_by_probes_deployment_or_d
         story.until("it is judged", lambda: f"look-{phase.lower()}" in {v["name"] for v in story.status["verbs"]})  # noqa: B023
         run = story.status["run"]
         assert (run["phase"], run["revision"], run["progressAt"]) == (phase, revision, past)
-        story.until("it serves", lambda: all_ready(story) and story.told("Ready")[0] == "True")
+        story.loaded()
+        story.serve()
         assert story.active == revision
-
-
-def has_begun(pod):
-    return bool(pod["status"].get("containerStatuses"))
-
-
-def all_ready(story):
-    """Whatever loads is loaded."""
-    for pod in filter(has_begun, story.pods()):
-        story.tell(pod, {"conditions": READY})
-    return True
 
 
 def test_row_31_canary_and_gate_share_one_read_only_volume(live):
