@@ -10,11 +10,12 @@ Sizes are in tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from island_engine import flags
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
 ALONE = 1  # without speculation: the step in flight, under overlap
 FIELDS = {  # of SGLang's server arguments -> ours
@@ -24,7 +25,6 @@ FIELDS = {  # of SGLang's server arguments -> ours
     "speculative_num_draft_tokens": "tokens",
     "speculative_ngram_max_bfs_breadth": "breadth",
 }
-PREFIX = "--speculative-"  # shorter is short for nothing
 NGRAM_TOKENS, NGRAM_BREADTH = 12, 10  # its defaults (arg_groups/speculative_hook.py, fields/spec.py)
 CHAIN = (3, 1)  # steps and topk of all others, for every model that islands serve (_auto_choose_speculative_params)
 
@@ -67,20 +67,9 @@ def of_fields(said: Mapping[str, str | float | None]) -> Drafts:
     return Drafts(None if algorithm in {None, "", "None"} else str(algorithm), **numbers)
 
 
-def of_arguments(arguments: Iterable[str]) -> Drafts:
-    """From an engine's arguments: `--flag value`, `--flag=value`, or both words in one item, the flag abbreviated as
-    argparse takes it. The last one counts, and what is no number is for SGLang to refuse.
-    """
-    words = [word for item in arguments for word in item.replace("=", " ", 1).split(" ", 1)]
-    said = {name: value for word, value in pairwise(words) if (name := _meant(word))}
+def of_arguments(arguments: Sequence[str]) -> Drafts:
+    """From an engine's arguments; what is no number is for SGLang to refuse."""
     try:
-        return of_fields(said)
+        return of_fields({name: flags.value(arguments, f"--{name.replace('_', '-')}") for name in FIELDS})
     except ValueError:
         return NONE
-
-
-def _meant(word: str) -> str | None:
-    """The field whose flag it is, or alone begins; SGLang refuses what could be short for several."""
-    flags = {f"--{name.replace('_', '-')}": name for name in FIELDS}
-    found = [name for flag, name in flags.items() if len(word) > len(PREFIX) and flag.startswith(word)]
-    return found[0] if len(found) == 1 else None

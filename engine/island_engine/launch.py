@@ -15,9 +15,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from island_engine import SGLANG_VERSION, guards, hub, paced, refusals, startup
+from island_engine import SGLANG_VERSION, flags, guards, hub, paced, refusals, startup
 from island_engine.commandline import Parser
-from island_engine.gate import arguments as engine_arguments
 from island_engine.islands import mutation
 from island_engine.islands.frontier import decode_interval
 from island_engine.paced import profiles, server
@@ -92,7 +91,7 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
     check(options, rest)
     if not options.pace:
         guards.check_model(options.model_path)
-        hub.check(options.model_path, engine_arguments.value(tuple(rest), "--revision"))
+        hub.check(options.model_path, flags.value(rest, "--revision"))
     guards.check_port(options.host, options.port)
     said = resolved(options)
     os.environ[refusals.INTERVAL] = str(said["decode_interval"] or "")

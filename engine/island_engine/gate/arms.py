@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from island_engine import flags
 from island_engine.gate import arguments, guard
 from island_engine.gate.client import EngineClient
 from island_engine.gate.compare import ON, ON_B
@@ -69,7 +70,7 @@ class Engine:
             start_new_session=True,  # so that Ctrl-C reaches the gate alone, which then stops the engine
         )
         self.exited = asyncio.create_task(self.process.wait())
-        keys = [arguments.value(self.arm.engine_args, flag) for flag in reversed(arguments.SECRET)]
+        keys = [flags.value(self.arm.engine_args, flag) for flag in reversed(arguments.SECRET)]
         self.client = EngineClient(f"http://127.0.0.1:{port}", self.arm.name, next((k for k in keys if k), ""))
         try:
             while not await self.alive(self.client.ready()):  # noqa: ASYNC110 - another process: only polling tells

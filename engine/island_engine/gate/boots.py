@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from island_engine.gate import arguments
+from island_engine import flags
 from island_engine.gate.arms import Engine
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def slots(engine_args: tuple[str, ...], environment: Mapping[str, str], names: S
     for, all of one kind, so that the arms differ in nothing but the switch.
     """
     visible = environment.get(VISIBLE, "").split(",") if environment.get(VISIBLE) else list(map(str, range(len(names))))
-    need = arguments.accelerators(engine_args)
+    need = flags.devices(engine_args)
     count = min(most, len(visible) // need) if need else 1
     if count < 2 or len(set(names)) > 1:
         return [{}]

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from island_engine import flags
 from island_engine.gate import arguments, model
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def accelerators(engine_args: tuple[str, ...]) -> list[str]:
 
 def _accelerators(engine_args: tuple[str, ...]) -> list[tuple[str, str]]:
     """(name, driver version) of each."""
-    if arguments.value(engine_args, "--device") == "cpu":
+    if flags.value(engine_args, "--device") == "cpu":
         return []
     try:
         seen = subprocess.run(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from island_engine import flags
 from island_engine.gate import arguments
 from island_engine.gate.outcome import error
 
@@ -36,7 +37,7 @@ def directory(engine_args: tuple[str, ...], environment: Mapping[str, str]) -> P
         return Path(name).expanduser()
     home = Path(environment.get("HF_HOME") or Path(environment.get("HOME", "/")) / ".cache" / "huggingface")
     repository = Path(environment.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
-    revision = arguments.value(engine_args, "--revision") or "main"
+    revision = flags.value(engine_args, "--revision") or "main"
     try:
         commit = (repository / "refs" / revision).read_text().strip()
     except OSError:

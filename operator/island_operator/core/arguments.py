@@ -6,11 +6,13 @@ same table, with reasons (docs/engine.md), and the last word: it also knows what
 
 from __future__ import annotations
 
-from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING
 
+from island_engine import flags
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from island_operator.core.model import Object
 
@@ -48,23 +50,11 @@ REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {  # which values, and w
     "--enable-decoder-swa-bounded-replay": (_always, "drop it"),
 }
 
-# What SGLang 0.5.23 multiplies into the devices of one engine (compute_world_size of its server_args); attention DP,
-# and the other degrees, are within the first.
-DEGREES = {
-    "--tp-size": ("--tp-size", "--tensor-parallel-size"),
-    "--dp-size": ("--dp-size", "--data-parallel-size"),
-    "--pp-size": ("--pp-size", "--pipeline-parallel-size"),
-}
-ATTENTION = ("--attn-dp-size", "--attention-data-parallel-size")
-WITHIN_TP = "--enable-dp-attention"  # without ATTENTION it makes --dp-size the degree of attention DP
-PLACED = ("--nnodes", "--base-gpu-id", "--gpu-id-step")  # whoever says these knows the devices better
-_SHORTEST = len("--tp")
-
 
 def refused(arguments: Sequence[str]) -> str | None:
     """The first flag that islands refuse, as a sentence."""
-    for flag, value in _said(arguments):
-        for full in _meant(flag):
+    for flag, value in flags.said(arguments):
+        for full in flags.meant(flag, (*REFUSED, *ALIASES)):
             broken, use = REFUSED[ALIASES.get(full, full)]
             if broken(value):
                 said = flag if full == flag else f"{flag} (short for {full})"
@@ -74,30 +64,19 @@ def refused(arguments: Sequence[str]) -> str | None:
 
 def ungateable(arguments: Sequence[str]) -> str | None:
     """A flag with which no gate ever says PASS, as a sentence: it would be PacedEngine at every attempt."""
-    if any(flag == "--pace" for flag, _ in _said(arguments)):
+    if flags.has(arguments, "--pace"):
         return "spec.engine.args: --pace serves dummies, which no gate can compare: set spec.gate.enabled to false"
     return None
 
 
 def starved(parts: Object) -> str | None:
     """More devices than a pod of these parts of a revision asks for, as a sentence: such an engine dies at its boot."""
-    asked, arguments = parts["accelerator"], parts["engine"].get("args", ())
-    has = _granted(parts)
-    if not has or any(_values(arguments, (flag,)) for flag in PLACED):
+    asked, has = parts["accelerator"], _granted(parts)
+    degrees = flags.degrees(parts["engine"].get("args", ()))
+    if not has or degrees is None or (takes := prod(degrees.values())) <= has:
         return None
-    attention = _values(arguments, (WITHIN_TP,)) and set(_values(arguments, ATTENTION)[-1:]) <= {"1"}
-    said, takes = [], 1
-    for degree, names in DEGREES.items():
-        values = _values(arguments, names)
-        if not values or (degree == "--dp-size" and attention):
-            continue
-        if not values[-1].isdecimal():
-            return None  # SGLang's to refuse
-        said.append(f"{degree} {values[-1]}")
-        takes *= int(values[-1])
-    if takes <= has:
-        return None
-    told = f"spec.engine.args: {' '.join(said)} takes {takes} of {asked['resource']}, and a pod has {has}"
+    said = " ".join(f"{flag} {degree}" for flag, degree in degrees.items())
+    told = f"spec.engine.args: {said} takes {takes} of {asked['resource']}, and a pod has {has}"
     return f"{told}: set spec.accelerator.count to {takes}, or lower it"
 
 
@@ -111,24 +90,3 @@ def _granted(parts: Object) -> int:
             if any("/" in name for name in limits):
                 return int(limits[asked["resource"]]) if str(limits.get(asked["resource"])).isdecimal() else 0
     return int(asked.get("count", 1))
-
-
-def _said(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Flags with what follows them: `--flag value`, `--flag=value`, or both words in one item."""
-    for item, following in pairwise([*arguments, ""]):
-        flag = item.split(" ", 1)[0].split("=", 1)[0]
-        yield flag, item[len(flag) + 1 :].strip() or following
-
-
-def _values(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """What follows a flag, under any of its names and whatever argparse takes for short."""
-    return [v for flag, v in _said(arguments) if len(flag) >= _SHORTEST and any(n.startswith(flag) for n in names)]
-
-
-def _meant(flag: str) -> list[str]:
-    """The flags of the table that it is, or abbreviates as argparse lets it. No flag of SGLang 0.5.23 begins one of
-    them, so that a beginning of one is short for it, or for several, and then no engine boots with it either.
-    """
-    if flag in REFUSED or flag in ALIASES:
-        return [flag]
-    return [full for full in (*REFUSED, *ALIASES) if len(flag) > len("--") and full.startswith(flag)]

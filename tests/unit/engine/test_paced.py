@@ -124,7 +124,7 @@ def test_an_unknown_profile_is_one_sentence_with_the_known_ones() -> None:
     assert all(name in refused.value.sentence for name in profiles.PROFILES)
 
 
-@pytest.mark.parametrize("given", [("--pace", "gemma4-26b-h100"), ("--pace=gemma4-26b-h100",)])
+@pytest.mark.parametrize("given", [("--pace", "gemma4-26b-h100"), ("--pace=gemma4-26b-h100",), ("--pac", "x")])
 def test_the_gate_knows_a_paced_engine(given: tuple[str, ...]) -> None:
     assert arguments.paced(given)
     arguments.check(given)  # refused by the gate itself, with a verdict; it needs no model

@@ -49,9 +49,7 @@ def test_a_model_must_be_named(given: tuple[str, ...]) -> None:
         arguments.check(given)
 
 
-def test_the_last_value_counts() -> None:
-    assert arguments.value(("--a", "1", "--a=2"), "--a") == "2"
-    assert arguments.value(("--a", "1"), "--b") is None
+def test_the_model_has_two_flags() -> None:
     assert arguments.model_name(("--model=/x",)) == arguments.model_name(("--model-path", "/x")) == "/x"
 
 
@@ -69,9 +67,12 @@ def test_metrics_are_enabled_once() -> None:
 
 
 def test_secrets_do_not_reach_a_report(tmp_path: Path) -> None:
-    given = ("--api-key", "s3cret", "--admin-api-key=s3cret", "--model-path", str(tmp_path), "--device", "cpu")
-    assert arguments.redacted(given)[:3] == ("--api-key", "***", "--admin-api-key=***")
-    assert "s3cret" not in json.dumps(fingerprint.facts(given, None, {}))
+    rest = ("--model-path", str(tmp_path), "--device", "cpu")
+    for flag in ("--api-key", "--api-k", "--admin-api-key", "--admin"):
+        for given in ((flag, "s3cret"), (f"{flag}=s3cret",), (f"{flag} s3cret",)):
+            assert arguments.redacted((*given, "--dtype", "auto"))[-2:] == ("--dtype", "auto")
+            assert flag in arguments.redacted(given)[0]
+            assert "s3cret" not in json.dumps(fingerprint.facts((*given, *rest), None, {})), given
 
 
 @pytest.mark.parametrize(

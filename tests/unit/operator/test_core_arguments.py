@@ -4,9 +4,8 @@ import pytest
 from support.world import HALF, World
 
 from island_engine import refusals
-from island_engine.gate import arguments as gate_arguments
 from island_operator.api.rules import COUPLED_FLAGS
-from island_operator.core.arguments import ALIASES, DEGREES, REFUSED, UNPROVED_DRAFTS, refused, starved
+from island_operator.core.arguments import ALIASES, REFUSED, UNPROVED_DRAFTS, refused, starved
 
 
 def test_the_flags_are_those_that_the_engine_refuses():
@@ -154,11 +153,6 @@ def test_what_a_pod_has_enough_of(given):
 def test_a_pod_template_that_gives_fewer_or_is_about_another_container():
     assert "a pod has 1" in starved(parts(["--tp", "2"], count=2, podTemplate=limits({"nvidia.com/gpu": 1})))
     assert starved(parts(["--tp", "2"], podTemplate=limits({"nvidia.com/gpu": 2}, name="sidecar")))
-
-
-def test_the_degrees_are_those_that_the_gate_counts():
-    names = {name for names in DEGREES.values() for name in names}
-    assert {name for names in gate_arguments._DEGREES for name in names} - {"--tp", "--dp"} <= names
 
 
 def test_it_is_told_for_both_halves_before_anything_boots_and_what_serves_stays():

@@ -26,7 +26,6 @@ SERVING = sizing.Serving(page=64, chunk=16_384, running=48)
         (TREE, 1024),
         ((*TREE, "--speculative-eagle-topk", "8"), 2048),
         (("--speculative-alg=EAGLE", "--speculative-num-s", "3", "--speculative-eagle", "4"), 1024),  # abbreviated
-        ((*EAGLE, "--speculative-num", "66"), 8),  # short for two, which SGLang refuses
         ((*TREE, "--speculative-num-steps", "66"), 1536),
         (("--speculative-algorithm", "NGRAM"), 24),
         (("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "16"), 32),
