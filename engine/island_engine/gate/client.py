@@ -86,9 +86,11 @@ class EngineClient:
         """What /server_info says."""
         return self._json(await self._call("GET", "/server_info", CONTROL_SECONDS), "/server_info", dict)
 
-    async def generate(self, prompts: Sequence[Prompt], on_tokens: OnTokens | None = None) -> list[Answer]:
+    async def generate(
+        self, prompts: Sequence[Prompt], on_tokens: OnTokens | None = None, every: int = 1
+    ) -> list[Answer]:
         """Greedy generations of exactly as many tokens as asked, of token ids all or of texts all. `on_tokens` is
-        awaited with what the first has generated so far, as it comes.
+        awaited with what the first has generated so far, as it comes: the first token, then every `every` tokens.
 
         One request for all: SGLang hands a batch of token ids to its scheduler as one message, which puts them into the
         queue in this order before anything else happens (scheduler.py:3331). Requests of their own overtake each other.
@@ -96,7 +98,8 @@ class EngineClient:
         body = {
             **({"text": [p.text for p in prompts]} if prompts[0].text else {"input_ids": [p.tokens for p in prompts]}),
             "sampling_params": [
-                {"temperature": 0, "max_new_tokens": p.new_tokens, "ignore_eos": True} for p in prompts
+                {"temperature": 0, "max_new_tokens": p.new_tokens, "ignore_eos": True, "stream_interval": every}
+                for p in prompts
             ],
             "return_logprob": True,
             "logprob_start_len": -1,  # logprobs of the prompt would forbid a full prefix hit

@@ -6,6 +6,7 @@ SGLang on a CPU, one after the other; a minute or two. Ours are told to stop whi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from island_engine.gate.client import EngineClient, Prompt
 
 CACHE = Path(os.environ.get("RADIX_ISLANDS_CACHE", Path.home() / ".cache" / "radix-islands"))
 ENGINE = (sys.executable, "-m", "island_engine")
@@ -112,6 +115,25 @@ def greedy(ids: list[int], new: int, **more: Any) -> dict[str, Any]:
     }
 
 
+def tidings(port: int, new: int, every: int) -> list[int]:
+    """How many tokens of a request the gate has been told of, each time that it was."""
+
+    async def ask() -> list[int]:
+        told: list[int] = []
+
+        async def heard(tokens: tuple[int, ...]) -> None:
+            told.append(len(tokens))
+
+        client = EngineClient(f"http://127.0.0.1:{port}", "on")
+        try:
+            await client.generate([Prompt(tuple(prompt(90, 33)), new)], heard, every)
+        finally:
+            await client.close()
+        return told
+
+    return asyncio.run(ask())
+
+
 @dataclass
 class Arm:
     """What one boot did."""
@@ -120,6 +142,7 @@ class Arm:
     tokens: dict[str, list[int]] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    told: list[int] = field(default_factory=list)
     planned: list[dict[str, Any]] = field(default_factory=list)  # `plan --check` with the engine, with its log
     first_event: dict[str, Any] = field(default_factory=dict)  # of the request that runs while the engine is stopped
     last_event: dict[str, Any] = field(default_factory=dict)
@@ -151,6 +174,7 @@ def play(model: Path, log: Path, *flags: str) -> Arm:
         for thread in pair:
             thread.join()
         arm.metrics = engine.metrics()
+        arm.told = tidings(engine.port, 100, every=32)
         plan = (*ENGINE, "plan", "--model", str(model), "--kv-dtype", "float32", "--json", "--check")
         for source in (f"http://127.0.0.1:{engine.port}", str(log)):
             said = subprocess.run([*plan, source], capture_output=True, text=True, check=True)  # 1: they differ
@@ -220,6 +244,11 @@ def test_the_counters_of_both_arms(arms: dict[str, Arm]) -> None:
         assert off.get(name, 0) == 0, name
     assert on["island_frontier_violations_total"] == 0
     assert on["island_hold_tokens{stat=max}"] == 0, "nobody runs"
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_the_gate_is_told_of_a_running_request_as_often_as_it_asks(arms: dict[str, Arm], mode: str) -> None:
+    assert arms[mode].told == [1, 33, 65, 97, 100]
 
 
 @pytest.mark.parametrize("mode", ["on", "off"])
