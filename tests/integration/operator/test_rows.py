@@ -216,6 +216,11 @@ def test_row_17_whatever_a_proxy_may_choose_answers_through_every_rollout(live):
         story.until("what is left has gone", lambda: len(story.list("pod", **{ROLE: "engine"})) == 2)
     assert story.failed == []
     assert story.sent > 100
+    dead = {"addresses": ["240.0.9.9"], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "name": "dead"}}
+    meta = {"name": "stray", "labels": {"kubernetes.io/service-name": story.name}}
+    story.create("slice", {"addressType": "IPv4", "metadata": meta, "endpoints": [dead]})
+    story.play()
+    assert story.failed == ["dead"], "what no pod answers for is told"
 
 
 def test_row_18_consecutive_canaries_leak_nothing_and_row_28_no_selector_ever_changes(live):
