@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from demo.meter import Measured, Meter, measure
+from demo.meter import PORT, Measured, Meter, measure
 from demo.observer import is_ready
 from demo.telling import ROOT, Telling, condition, settled
 from demo.traffic import Load, Traffic
@@ -38,7 +38,7 @@ class Scale(Telling):
     def __init__(self, kube: Kube, tell: Narrator, image_prefix: str = "localhost/radix-islands") -> None:
         super().__init__(kube, tell, image_prefix)
         self.meter = Meter(kube, self.engines)
-        self.more = Traffic(kube, self.load, "traffic-peak")
+        self.more = Traffic(kube, self.load, "traffic-by-hand")
         self.spans: dict[str, tuple[float, float]] = {}  # half -> what is judged of it, seconds since the epoch
         self.by_hand = ""  # name of the pod that was forced
 
@@ -86,16 +86,20 @@ class Scale(Telling):
     def force(self) -> None:
         """A pod made by hand, the lean ratio without islands: the operator has to see it in its metrics."""
         self.tell.chapter("Force a pod out of step by hand")
-        self.tell.say("A copy of the engine's pod with islands off at the lean ratio, and twice the load.")
+        # By its address: of two pods behind a Service the one that queues keeps the queue, and which that is is chance.
+        self.tell.say(
+            "A copy of the engine's pod with islands off at the lean ratio, and 96 more agents that ask just it."
+        )
         pod = self._copy()
         self.by_hand = pod["metadata"]["name"]
         self.tell.command(f"kubectl apply -f {self.by_hand}.json   # the manifest of its pod, with --islands off")
         self.kube.apply(json.dumps(pod))
         self.kube.run("wait", f"pod/{self.by_hand}", "--for=condition=Ready", "--timeout=180s", timeout=190)
-        self.more.start(self.image, self.url)
+        self.more.start(self.image, f"http://{self.kube.get('pod', self.by_hand)['status']['podIP']}:{PORT}/generate")
         self.wait("force", "the operator sees the re-bind", lambda o: settled(o, "RolledBack"), 420)
         status = self.outcome.statuses["force"]
         self.tell.say(f"Rolled back: {condition(status, 'RolledBack').get('message', '')}")
+        self.more.stop()
         self.tell.command(f"kubectl delete pod {self.by_hand}   # it ends what it has begun, for minutes")
         self.kube.run("delete", "pod", self.by_hand, "--wait=false")
         self.wait("restore", "the stock half serves alone", _on_stock, 400)
