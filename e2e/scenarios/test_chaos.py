@@ -75,7 +75,9 @@ def test_operator_killed_at_every_phase_of_a_gated_rollout(kube: Kube, story: St
 def test_node_drained_in_a_rollout_loses_nothing(kube: Kube, story: Story, traffic: Traffic) -> None:
     node = kube.get("nodes")["items"][0]["metadata"]["name"]
     kube.run("patch", "iisvc", story.name, "--type", "merge", "-p", '{"spec":{"islands":{"enabled":false}}}')
-    while kube.get("iisvc", story.name)["status"]["phase"] != "Promoting":
+    end = time.monotonic() + 60
+    while (phase := kube.get("iisvc", story.name)["status"]["phase"]) != "Promoting":
+        assert time.monotonic() < end, phase
         time.sleep(0.3)
     with contextlib.suppress(KubectlError):  # the disruption budget keeps the last engine from being evicted
         kube.run("drain", node, "--pod-selector", ENGINES, "--ignore-daemonsets", "--timeout=20s", timeout=60)
