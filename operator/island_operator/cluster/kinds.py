@@ -45,4 +45,5 @@ KINDS = {
 }
 OPTIONAL = ("HTTPRoute",)  # a cluster need not have them, so they are listed now and then instead of watched
 CHILDREN = ("Deployment", "Service", "Job", "Pod", "PodDisruptionBudget", *OPTIONAL)
+MADE_ONCE = ("Job",)  # never changed after they are made: one of that name that is not ours is left alone
 WATCHED = (PARENT, *(kind for kind in CHILDREN if kind not in OPTIONAL))

@@ -30,6 +30,12 @@ class ApiError(Exception):
         return self.status in {400, 403, 404, 405, 413, 422, 500}
 
 
+class NameTaken(ApiError):  # noqa: N818 - reads as a state of the cluster, which it is
+    """A child cannot be made: somebody else's object has its name."""
+
+    refused = True
+
+
 class Unreachable(Exception):  # noqa: N818 - reads as a state of the cluster, which it is
     """No answer: connection refused, reset or timed out."""
 

@@ -68,6 +68,9 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
     if job is None or (leaving(job) and not finished(job)):
         if gate.job_uid:
             return Finding(Verdict.INCONCLUSIVE, "GateJobDeleted", f"Job {gate.job} was deleted before it ended")
+        taken = snapshot.refused.get(("Job", gate.job))
+        if taken and taken.status == 409:  # by a Job that is not labelled as ours
+            return _foreign(gate)
         late, refused = elapsed(gate.started_at, now) > deadline + GRACE, refusal(snapshot, "Job", gate.job)
         if refused:
             return Finding(Verdict.INCONCLUSIVE if late else None, refused.reason, refused.message)
@@ -76,9 +79,7 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
             return Finding(Verdict.INCONCLUSIVE, "GateDeadline", told)
         return Finding(None, "GateStarting", f"Job {gate.job} is about to start")
     if not owned(job, str(snapshot.parent["metadata"]["uid"])):
-        return Finding(
-            Verdict.INCONCLUSIVE, "ForeignGateJob", f"Job {gate.job} belongs to somebody else: delete it, then retry"
-        )
+        return _foreign(gate)
     pod = pod_of(job, snapshot)
     if finished(job):
         return _ended(gate, job, pod, deadline, now)
@@ -87,6 +88,11 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
     if elapsed(begun, now) > limit:  # its own deadline does not run while it is suspended
         return _late(gate, deadline)
     return _running(gate, job, pod, snapshot, now)
+
+
+def _foreign(gate: Gate) -> Finding:
+    told = f"Job {gate.job} belongs to somebody else: delete it, then retry"
+    return Finding(Verdict.INCONCLUSIVE, "ForeignGateJob", told)
 
 
 def _running(gate: Gate, job: Object, pod: Object | None, snapshot: Snapshot, now: str) -> Finding:

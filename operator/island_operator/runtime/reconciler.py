@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from island_operator.cluster.kinds import PARENT
-from island_operator.cluster.protocol import ApiError
+from island_operator.cluster.cache import key_of
+from island_operator.cluster.kinds import MADE_ONCE, PARENT
+from island_operator.cluster.protocol import ApiError, NameTaken
 from island_operator.core.model import Refusal
 from island_operator.runtime.faults import blamed, explain
 from island_operator.runtime.queue import Done
@@ -162,6 +163,8 @@ class Reconciler:
     async def _ensure(self, key: Key, want: Object, live: Object | None) -> bool:
         """Apply unless the live object already says all of it."""
         slot = (want["kind"], want["metadata"]["name"])
+        if live is None and slot[0] in MADE_ONCE:
+            return await self._create(key, want)
         if live is not None:
             if live["metadata"].get("deletionTimestamp") or self._core.covers(live, want):
                 return False
@@ -175,6 +178,23 @@ class Reconciler:
             raise ApiError(error.status, f"{slot[0]} {slot[1]}: {error}") from error
         self._cache.put(slot[0], got)
         return self._settle(key, slot, want, live, got)
+
+    async def _create(self, key: Key, want: Object) -> bool:
+        """Applied, it would be made of whatever has that name, and be believed. Of ours we may not have heard yet."""
+        kind, meta = want["kind"], want["metadata"]
+        got: Object | None
+        try:
+            async with self._writing():
+                got = await self._cluster.create(want)
+        except ApiError as error:
+            if error.status != 409:
+                raise ApiError(error.status, f"{kind} {meta['name']}: {error}") from error
+            got = await self._cluster.get(kind, meta["namespace"], meta["name"])
+            if got is not None and key_of(kind, got) != key:
+                raise NameTaken(error.status, f"{kind} {meta['name']}: {error}") from error
+        if got is not None:
+            self._cache.put(kind, got)
+        return True
 
     async def _delete(self, _key: Key, child: Object, live: Object | None) -> bool:
         if live is None or live["metadata"].get("deletionTimestamp"):

@@ -10,6 +10,8 @@ import yaml
 from support.control_plane import ROOT
 from support.live import DIVERGENCE, HALF, READY, REVISION, ROLE, Placed, Story, is_ready, owner, started
 
+from island_operator.core.gate import job_name
+
 OFF, LEAN = ("off", "0.4", "9984", "8"), ("on", "0.15", "19968", "8")
 ON = {"islands__enabled": True}
 
@@ -128,6 +130,37 @@ def test_row_9_a_retry_is_a_new_job_and_row_10_what_is_rejected_stays_so_across_
     assert jobs(story) == [first]
     story.annotate("retry")
     story.until("a second one", lambda: len(jobs(story)) == 2)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_row_9_a_job_of_the_gates_name_that_is_not_ours_is_named_and_left_alone(live, labelled):
+    story = Story(live, engine__image="hangs:1", replicas=1).serve()
+    story.edit(**ON)
+    (ours,) = story.until("the first attempt", lambda: story.list("job"))
+    attempt, revision = story.status["gate"]["attempt"], story.status["run"]["revision"]
+    story.annotate("abort")
+    story.rest()
+    name = job_name(story.name, story.parent["metadata"]["uid"], revision, attempt + 1)
+    template = ours["spec"]["template"]  # as ours but for a command that proves nothing: applying would adopt it
+    template["spec"]["containers"][0]["command"] = ["true"]
+    for key in ("controller-uid", "job-name"):
+        template["metadata"]["labels"].pop(key, None)
+        template["metadata"]["labels"].pop(f"batch.kubernetes.io/{key}")
+    meta = {
+        "name": name,
+        "labels": template["metadata"]["labels"] if labelled else {"team": "other"},
+    }  # none: the template's
+    story.create("job", {"metadata": meta, "spec": {"suspend": True, "backoffLimit": 0, "template": template}})
+    theirs = story.get("job", name)
+    story.annotate("retry")
+    story.until("it is named", lambda: story.told("RolledBack") == ("True", "ForeignGateJob"))
+    story.rest()
+    assert name in story.condition("Degraded")["message"]
+    left = story.get("job", name)
+    for part in ("uid", "labels", "ownerReferences"):
+        assert left["metadata"].get(part) == theirs["metadata"].get(part)
+    assert left["spec"] == theirs["spec"]
+    assert story.pairs == {OFF}
 
 
 def test_row_11_one_job_per_attempt_and_none_for_what_is_no_revision(live):

@@ -4,7 +4,7 @@ import pytest
 from support.world import DIVERGENCE, GATES, World, ended, termination
 
 from island_operator.core import gate as gates
-from island_operator.core.model import Snapshot
+from island_operator.core.model import Refusal, Snapshot
 from island_operator.core.state import Gate
 
 NOW, BEGAN = "2026-01-01T00:10:00Z", "2026-01-01T00:09:00Z"
@@ -97,6 +97,13 @@ def test_verdicts(children, verdict, reason, says):
     found = judge(*children)
     assert (found.verdict, found.reason) == (verdict, reason)
     assert says in found.message
+
+
+def test_a_job_of_that_name_without_our_labels_is_named_too():
+    refused = {("Job", "x-gate-1"): Refusal(409, 'Job x-gate-1: jobs.batch "x-gate-1" already exists')}
+    found = gates.judge(ATTEMPT, 300, Snapshot(PARENT, refused=refused), NOW)
+    assert (found.verdict, found.reason) == ("INCONCLUSIVE", "ForeignGateJob")
+    assert found.message == judge(job(owner="uid-other")).message
 
 
 @pytest.mark.parametrize("verdict", [0, 10, 11, 12])

@@ -58,9 +58,11 @@ async def used():
     child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
     goes = [cluster.put({"kind": kind, "metadata": {**child, "name": f"{kind.lower()}-goes"}}) for kind in OWNED]
     cluster.put({"kind": "Deployment", "metadata": {**child, "name": "tampered"}, "spec": {"coupled": 1}})
+    cluster.put({"kind": "Job", "metadata": {"name": "taken", "namespace": "default"}})
 
     def reconcile(snapshot, now):
-        makes = [{"kind": kind, "metadata": {**child, "name": "made"}, "spec": {}} for kind in OWNED]
+        names = [*((kind, "made") for kind in OWNED), ("Job", "taken")]
+        makes = [{"kind": kind, "metadata": {**child, "name": name}, "spec": {}} for kind, name in names]
         tampered = {"kind": "Deployment", "metadata": {**child, "name": "tampered"}, "spec": {}}
         return Plan((*makes, tampered), tuple(goes), {"phase": "P"}, (), None, ("radix-islands.dev/retry",))
 

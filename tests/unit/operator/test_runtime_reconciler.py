@@ -442,6 +442,28 @@ async def test_a_child_the_api_server_refuses_stands_in_no_others_way_and_the_co
     assert heard[-1] == {}
 
 
+@pytest.mark.parametrize("labels", [{}, CHILD["labels"]], ids=["unlabelled", "labelled"])
+async def test_a_job_that_somebody_else_made_under_its_name_is_left_alone_and_the_core_hears_of_it(world, labels):
+    """Server-side apply would make it ours, and its verdict count."""
+    want = toy_core.made(toy_core.resource(), "Job", {"args": ["prove"]})
+    heard = []
+
+    def reconcile(snapshot, now):
+        heard.append(snapshot)
+        return Plan(desired=() if snapshot.child("Job", "x") else (want,), status={"phase": "Gating"})
+
+    world.reconciler._core = toy_core.core(reconcile)
+    meta = {"name": "x", "namespace": "default", "labels": labels, "ownerReferences": [{"uid": "theirs"}]}
+    theirs = world.cluster.put({"kind": "Job", "metadata": meta, "spec": {"command": ["true"], "args": ["prove"]}})
+    for _ in range(3):
+        await world.reconciler(KEY)
+    assert world.cluster.objects["Job", "default", "x"] == theirs
+    known, refused = heard[-1].child("Job", "x"), heard[-1].refused.get(("Job", "x"))
+    assert (known is not None, refused and (refused.status, refused.message)) == (
+        (True, None) if labels else (False, (409, "Job x: already exists"))
+    )
+
+
 async def test_a_deletion_that_is_refused_is_heard_of_too(world):
     await world.settle()
     world.cluster.put({"kind": "Job", "metadata": {**CHILD, "name": "gate"}})

@@ -11,7 +11,7 @@ from support.world import EPOCH, GATES, ROLE, clone, inference_service, is_ready
 
 from island_operator.cluster.cache import Cache
 from island_operator.cluster.fake import FakeCluster
-from island_operator.cluster.kinds import PARENT
+from island_operator.cluster.kinds import MADE_ONCE, PARENT
 from island_operator.core.drift import cleaned, covers
 from island_operator.core.news import can_wait
 from island_operator.core.plan import reconcile
@@ -96,7 +96,9 @@ class Town:
         for verb, kind, name in self.cluster.writes:
             if kind == "Event":
                 told.append(self.cluster.objects["Event", "default", name]["reason"])
-            elif verb != "create":  # an apply that creates is one request; RBAC has two verbs for it
+            elif (
+                verb != "create" or kind in MADE_ONCE
+            ):  # an apply that creates is one request; RBAC has two verbs for it
                 made.append(f"{kind} {name}" if kind == "Service" else kind.replace(f"{PARENT}/", ""))
         self.cluster.calls.clear()
         return made, told
