@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from island_operator.core import back, killswitch, rollout
 from island_operator.core.observe import Trouble
-from island_operator.core.state import Verb
+from island_operator.core.state import Rejected, Verb
 from island_operator.core.transitions import CANARY, GATING, PENDING, PROMOTING, Cause
 
 if TYPE_CHECKING:
@@ -55,8 +55,18 @@ def refused(verb: Verb) -> bool:
     return verb.outcome.startswith((f"{verb.name} {_REFUSED} ", f"{_UNKNOWN} {verb.name}: "))
 
 
+def refusal(name: str, state: State, here: Pass) -> str | None:
+    """Why a verb makes no sense now, in one sentence with what to do instead; None: it would be carried out."""
+    _, possible, _ = VERBS[name]
+    try:
+        possible(state, here)
+    except Refused as no:
+        return str(no)
+    return None
+
+
 def _do(state: State, name: str, value: str, here: Pass, *, aborted: bool) -> State:
-    event, act = VERBS[name]
+    event, _, act = VERBS[name]
     try:
         if _declined(value):
             raise Refused(f'its value is "{value}": remove the annotation, or set any other value')
@@ -79,12 +89,17 @@ def _record(state: State, name: str, value: str, told: str, here: Pass) -> State
     return replace(state, verbs=(*state.verbs, Verb(name, value, here.now, told, open=True))[-KEPT:])
 
 
-def _abort(state: State, here: Pass) -> tuple[State, str]:
+def _to_abort(state: State, _: Pass) -> Run:
     run = state.run
     if run is None:
         raise Refused("no rollout is in progress; use rollback to leave the revision that serves")
     if run.fast:
         raise Refused(_unstoppable(run))
+    return run
+
+
+def _abort(state: State, here: Pass) -> tuple[State, str]:
+    run = _to_abort(state, here)
     told = f"the rollout of revision {run.revision} was aborted in {run.phase}"
     return rollout.reject(state, run, Trouble("Aborted", f"aborted in {run.phase} by annotation"), here), told
 
@@ -97,7 +112,7 @@ def _unstoppable(run: Run) -> str:
     return f"a {run.kind} to revision {run.revision} is in progress, and no verb holds it up; change the spec instead"
 
 
-def _rollback(state: State, here: Pass) -> tuple[State, str]:
+def _to_go_back_to(state: State, here: Pass) -> str:
     if state.run:
         begun = "a rollout is in progress; use abort to leave it"
         raise Refused(_unstoppable(state.run) if state.run.fast else begun)
@@ -105,23 +120,35 @@ def _rollback(state: State, here: Pass) -> tuple[State, str]:
     if target is None:
         off = "" if here.intent.islands else " and has islands off, as spec.islands.enabled says"
         raise Refused(f"no earlier revision is left that was promoted and not rejected{off}; change the spec")
+    return target
+
+
+def _rollback(state: State, here: Pass) -> tuple[State, str]:
+    target = _to_go_back_to(state, here)
     told = f"revision {state.active} gives way to revision {target}"
     why = Trouble("RolledBackByHand", "rolled back by annotation")
     return rollout.fall_back(state, target, why, here), told
 
 
-def _retry(state: State, here: Pass) -> tuple[State, str]:
-    """A rejected revision is tried again; a rollout in progress begins anew, with spec.rollout as it is now."""
+def _to_retry(state: State, here: Pass) -> Rejected | Run:
     if rejected := state.rejection(here.intent.desired):
-        told = f"revision {rejected.revision}: tried again, it was rejected for {rejected.reason}"
-        return state.pardon(rejected.revision), told
+        return rejected
     run = state.run
     if run is None or run.fast or run.revision != here.intent.desired:
         raise Refused("the revision that the spec asks for is not rejected, and none is rolled out")
-    return rollout.restart(state, run, here), f"revision {run.revision}: its rollout begins anew"
+    return run
 
 
-def _promote(state: State, here: Pass) -> tuple[State, str]:
+def _retry(state: State, here: Pass) -> tuple[State, str]:
+    """A rejected revision is tried again; a rollout in progress begins anew, with spec.rollout as it is now."""
+    found = _to_retry(state, here)
+    if isinstance(found, Rejected):
+        told = f"revision {found.revision}: tried again, it was rejected for {found.reason}"
+        return state.pardon(found.revision), told
+    return rollout.restart(state, found, here), f"revision {found.revision}: its rollout begins anew"
+
+
+def _to_promote(state: State, _: Pass) -> Run:
     run = state.run
     if run is None or run.fast:
         raise Refused("no canary is in progress")
@@ -129,20 +156,27 @@ def _promote(state: State, here: Pass) -> tuple[State, str]:
         raise Refused("the gate has not passed; to go without it set spec.gate.enabled to false")
     if run.phase == PROMOTING and run.paused_at is None:
         raise Refused(f"revision {run.revision} is being promoted already")
-    run = _resumed(run, here.now)
+    return run
+
+
+def _promote(state: State, here: Pass) -> tuple[State, str]:
+    run = _resumed(_to_promote(state, here), here.now)
     told = f"revision {run.revision} is promoted without the rest of its steps"
     return (rollout.move(state, run, Cause.HELD, here) if run.phase == CANARY else replace(state, run=run)), told
 
 
-def _resume(state: State, here: Pass) -> tuple[State, str]:
+def _to_resume(state: State, _: Pass) -> Run:
     if state.run is None or state.run.paused_at is None:
         raise Refused("no rollout is paused")
-    told = f"the rollout of revision {state.run.revision} goes on"
-    return replace(state, run=_resumed(state.run, here.now)), told
+    return state.run
 
 
-def _pause(state: State, here: Pass) -> tuple[State, str]:
-    """Nothing goes forward; what fails is still rolled back, and the deadline does not run."""
+def _resume(state: State, here: Pass) -> tuple[State, str]:
+    run = _to_resume(state, here)
+    return replace(state, run=_resumed(run, here.now)), f"the rollout of revision {run.revision} goes on"
+
+
+def _to_pause(state: State, _: Pass) -> Run:
     run = state.run
     if run is None:
         raise Refused("no rollout is in progress that could be paused")
@@ -150,6 +184,12 @@ def _pause(state: State, here: Pass) -> tuple[State, str]:
         raise Refused(_unstoppable(run))
     if run.paused_at:
         raise Refused(f"the rollout has been paused since {run.paused_at}")
+    return run
+
+
+def _pause(state: State, here: Pass) -> tuple[State, str]:
+    """Nothing goes forward; what fails is still rolled back, and the deadline does not run."""
+    run = _to_pause(state, here)
     told = f"the rollout of revision {run.revision} is paused in {run.phase}; resume, promote or abort it"
     return replace(state, run=replace(run, paused_at=here.now)), told
 
@@ -159,11 +199,12 @@ def _resumed(run: Run, now: str) -> Run:
     return replace(run, paused_at=None, progress_at=now, held_since=None)
 
 
-VERBS: dict[str, tuple[str, Callable[[State, Pass], tuple[State, str]]]] = {  # name -> Event's reason, what it does
-    "abort": ("Aborted", _abort),
-    "rollback": ("RollbackAsked", _rollback),
-    "retry": ("Retried", _retry),
-    "promote": ("PromotionAsked", _promote),
-    "resume": ("Resumed", _resume),
-    "pause": ("Paused", _pause),
+# name -> its Event's reason; what it would act on, or Refused; what it does
+VERBS: dict[str, tuple[str, Callable[[State, Pass], object], Callable[[State, Pass], tuple[State, str]]]] = {
+    "abort": ("Aborted", _to_abort, _abort),
+    "rollback": ("RollbackAsked", _to_go_back_to, _rollback),
+    "retry": ("Retried", _to_retry, _retry),
+    "promote": ("PromotionAsked", _to_promote, _promote),
+    "resume": ("Resumed", _to_resume, _resume),
+    "pause": ("Paused", _to_pause, _pause),
 }

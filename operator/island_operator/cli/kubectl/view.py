@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from island_engine.gate.report import SETTLED, Verdict
+from island_operator.cli.kubectl.hints import hints
 from island_operator.cli.kubectl.legible import wish
 from island_operator.cli.kubectl.model import Gate, Hint, Pair, Pod, Revision, Step, View
 from island_operator.core import observe, state
@@ -15,7 +15,8 @@ from island_operator.core.clock import elapsed
 from island_operator.core.observe import GATE, ROLE, condition, label
 from island_operator.core.revision import remembered
 from island_operator.core.text import escaped
-from island_operator.core.transitions import CANARY, GATING, PHASES, ROLLING_BACK, STABLE
+from island_operator.core.transitions import CANARY, PHASES, ROLLING_BACK
+from island_operator.core.view import Pass
 
 if TYPE_CHECKING:
     from island_operator.core.coupling import Half
@@ -64,8 +65,18 @@ class _Look:
             step=self._step(),
             revisions=tuple(self._revision(name) for name in self._order()),
             unreadable=tuple(f"{u['pod']}: {escaped(u['reason'])}" for u in self.status.get("unreadable") or ()),
-            hints=hints(meta["name"], self.known, health, reason),
+            hints=self._hints(health, reason),
         )
+
+    def _hints(self, health: str, reason: str) -> tuple[Hint, ...]:
+        if reason == UNOBSERVED:
+            return (Hint("kubectl island doctor", "says whether an operator is there"),)
+        if self.wish is None:
+            return (Hint("kubectl island doctor", "says whether another release is installed"),)
+        told = (condition(self.parent, kind) for kind in ("Degraded", "Progressing"))
+        causes = frozenset(str(one["reason"]) for one in told if one.get("status") == "True")
+        here = Pass(self.wish, self.snapshot, self.seen, self.now)
+        return hints(self.known, here, causes, ill=health in {"Degraded", "Down"})
 
     def _serving(self) -> Pair | None:
         told = self.status.get("islands")
@@ -227,33 +238,3 @@ def pod_status(pod: Object) -> str:
         if told and not (told == "Completed" and not observe.ended(pod)):  # an init container that is done
             return escaped(str(told), 40)
     return str((pod.get("status") or {}).get("phase", "Unknown"))
-
-
-def hints(name: str, known: State, health: str, reason: str) -> tuple[Hint, ...]:
-    """What one may say to it now."""
-    run, rejected = known.run, known.rejection(known.desired)
-    verb = f"kubectl island {{}} {name}".format
-    if run and run.paused_at:
-        goes = Hint(verb("promote"), "skips the rest of the steps")
-        return Hint(verb("resume"), "goes on"), goes, Hint(verb("abort"), "rejects the revision and rolls back")
-    if run and run.phase == GATING:
-        return (
-            Hint(f"{verb('gate')} --logs --follow", "shows what the gate does"),
-            Hint(verb("abort"), "ends it and rejects the revision"),
-        )
-    if run and run.phase == CANARY:
-        return (
-            Hint(verb("promote"), "skips the rest of the steps"),
-            Hint(verb("pause"), "holds it here"),
-            Hint(verb("abort"), "rolls back"),
-        )
-    if rejected:
-        gate = known.gate
-        gated = gate and gate.revision == known.desired and gate.verdict not in {None, Verdict.PASS}
-        read = (Hint(f"{verb('gate')} --report", "shows what the gate found"),) if gated else ()
-        if rejected.reason in SETTLED:
-            return *read, Hint(f"kubectl edit iisvc {name}", "only another spec ends otherwise")
-        return *read, Hint(verb("retry"), "tries the same revision again; so does any change of the spec")
-    if health in {"Degraded", "Down"} and known.phase == STABLE:
-        return (Hint(verb("rollback"), "leaves what serves for the revision before it, or for its stock half"),)
-    return (Hint("kubectl island doctor", "says whether an operator is there"),) if reason == UNOBSERVED else ()

@@ -3,6 +3,7 @@
 `GOLDEN=write pytest tests/unit/operator/cli` writes them anew after a change that is meant; read them then.
 """
 
+import copy
 import os
 import re
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from support.world import World
 
 from island_operator.cli.kubectl import tree, view
+from island_operator.core import state
 from island_operator.core.checks import Reading
 from island_operator.core.exposition import Sample
+from island_operator.core.verbs import VERBS, refused
 
 GOLDEN = Path(__file__).parent / "golden"
 STEPS = [{"weight": 33, "pause": "5m"}, {"weight": 100, "pause": "1m"}]
@@ -84,6 +87,56 @@ def paused():
     return world
 
 
+def paused_gate():
+    world = gating()
+    world.annotate("radix-islands.dev/pause", "1")
+    world.operate()
+    return world
+
+
+def canary_without_image():
+    world = stable(rollout__autoRollback=False)
+    world.edit(engine__image="nopull:1")
+    world.until("Canary")
+    turn(world)
+    return world
+
+
+def wrong_spec():
+    world = serving_islands()
+    world.edit(partition__islands={"swaFullTokensRatio": "0.001", "maxTotalTokens": 19968})
+    world.operate()
+    return world
+
+
+def wrong_spec_in_a_canary():
+    world = canary()
+    world.edit(podTemplate={"spec": {"containers": [{"name": "engine", "image": "other:1"}]}})
+    world.operate()
+    return world
+
+
+def crash_with_nothing_before():
+    """The only revision there ever was; nothing is rolled back, there is nowhere to go."""
+    world = stable()
+    for pod in world.pods():
+        world.crash(pod)
+        pod["status"]["containerStatuses"][0]["restartCount"] = 3
+    world.operate()
+    return world
+
+
+def crash_without_rollback():
+    world = serving_islands()
+    world.edit(rollout__autoRollback=False)
+    world.operate()
+    for pod in world.pods():
+        world.crash(pod)
+        pod["status"]["containerStatuses"][0]["restartCount"] = 3
+    world.operate()
+    return world
+
+
 def canary_without_gpu():
     world = stable()
     world.edit(islands__enabled=True)
@@ -148,6 +201,8 @@ SCENES = {
     for scene in (
         unseen, progressing, stable, not_observed, gating, gate_without_gpu, canary, paused, canary_without_gpu,
         serving_islands, rolled_back, rolling_back, fallback, kill_switch, downtime, unified, unreadable,
+        paused_gate, canary_without_image, wrong_spec, wrong_spec_in_a_canary, crash_with_nothing_before,
+        crash_without_rollback,
     )
 }  # fmt: skip
 
@@ -171,6 +226,20 @@ def test_what_a_person_sees(name):
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_verb_is_offered_that_the_operator_refuses(name):
+    world = SCENES[name]()
+    for hint in view.of(world.snapshot(), world.now).hints:
+        verb = hint.command.split()[2]
+        if hint.command != f"kubectl island {verb} x" or verb not in VERBS:
+            continue
+        asked = copy.deepcopy(world)
+        asked.annotate(f"radix-islands.dev/{verb}", "asked")
+        asked.operate()
+        (done,) = (one for one in state.read(asked.status).verbs if one.value == "asked")
+        assert not refused(done), done.outcome
 
 
 def test_no_golden_text_is_left_over():
