@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 from island_engine.gate.report import Summary, Verdict, parse_termination
 from island_operator.core import security
 from island_operator.core.clock import elapsed
-from island_operator.core.observe import condition, container_statuses, leaving, placed, refusal, trouble
+from island_operator.core.observe import (
+    BINDING,
+    GATE,
+    ROLE,
+    Trouble,
+    condition,
+    container_statuses,
+    ended,
+    label,
+    leaving,
+    placed,
+    refusal,
+    trouble,
+)
 from island_operator.core.text import escaped, last_line
 
 if TYPE_CHECKING:
@@ -71,9 +84,12 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
         taken = snapshot.refused.get(("Job", gate.job))
         if taken and taken.status == 409:  # by a Job that is not labelled as ours
             return _foreign(gate)
-        late, refused = elapsed(gate.started_at, now) > deadline + GRACE, refusal(snapshot, "Job", gate.job)
-        if refused:
-            return Finding(Verdict.INCONCLUSIVE if late else None, refused.reason, refused.message)
+        waited = elapsed(gate.started_at, now)
+        late, ill = waited > deadline + GRACE, refusal(snapshot, "Job", gate.job)
+        if ill is None and waited >= BINDING:  # where there is room, its Job is made in the next pass
+            ill = _in_the_way(snapshot)
+        if ill:
+            return Finding(Verdict.INCONCLUSIVE if late else None, ill.reason, ill.message)
         if late:
             told = f"no room for the gate's pod within {deadline} s (spec.gate.deadline)"
             return Finding(Verdict.INCONCLUSIVE, "GateDeadline", told)
@@ -88,6 +104,21 @@ def judge(gate: Gate, deadline: int, snapshot: Snapshot, now: str) -> Finding:
     if elapsed(begun, now) > limit:  # its own deadline does not run while it is suspended
         return _late(gate, deadline)
     return _running(gate, job, pod, snapshot, now)
+
+
+def _in_the_way(snapshot: Snapshot) -> Trouble | None:
+    """A Job that orphaning has left: nobody ends it and it holds a GPU. One that any InferenceService owns goes by
+    itself: we end ours, the garbage collector those of a predecessor.
+    """
+    for job in snapshot.of("Job"):
+        owners = {o.get("kind") for o in job["metadata"].get("ownerReferences") or ()}
+        stays = label(job, ROLE) == GATE and snapshot.parent["kind"] not in owners and not leaving(job)
+        pod = pod_of(job, snapshot) if stays else None
+        if pod and not ended(pod):
+            name = job["metadata"]["name"]
+            told = f"Job {name}, which no InferenceService owns, holds the GPU that the gate waits for"
+            return Trouble("GateJobInTheWay", f"{told}: kubectl delete job {name}")
+    return None
 
 
 def _foreign(gate: Gate) -> Finding:

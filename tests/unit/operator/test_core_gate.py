@@ -1,5 +1,7 @@
 """Only a Job that is Complete, a pod that exited 0 and a report that says PASS promote."""
 
+import copy
+
 import pytest
 from support.world import DIVERGENCE, GATES, World, ended, termination
 
@@ -210,6 +212,33 @@ def test_a_gate_waits_for_the_gpu_of_the_one_before_it():
     world.settle()
     assert len(world.jobs_made) >= 2
     assert max(most) == 3, "two that serve, and one gate or canary"
+
+
+def test_a_gate_s_job_that_was_orphaned_is_named_and_left_to_its_owner():
+    """kubectl delete --cascade=orphan, and the object made again: that Job has the GPU that the next gate needs."""
+    world = World(gpus=4).settle()
+    world.edit(islands__enabled=True, engine__image="hangs:1")
+    world.until("Gating").go(3)
+    (left,) = world.of("Job")
+    del left["metadata"]["ownerReferences"]
+    world.parent["metadata"]["uid"] = "uid-again"
+    del world.parent["status"]
+    world.go(3)
+    assert world.condition("Ready")["reason"] == "Gating"
+    world.go(12)
+    ready, name = world.condition("Ready"), left["metadata"]["name"]
+    assert (ready["reason"], world.jobs_made) == ("GateJobInTheWay", [name])
+    assert f"kubectl delete job {name}" in ready["message"]
+    assert world.store["Job", name] == left
+    gone = copy.deepcopy(world)
+    gone.store.pop(("Job", name))
+    gone.go(5)
+    assert len(gone.jobs_made) == 2
+    assert gone.condition("Ready")["reason"] == "Gating"
+    left["spec"]["activeDeadlineSeconds"] = 10**6  # its own deadline would end it first
+    world.settle()
+    assert world.condition("RolledBack")["reason"] == "GateJobInTheWay", "it meets the gate's deadline"
+    assert f"kubectl delete job {name}" in world.condition("RolledBack")["message"]
 
 
 def test_a_suspended_job_is_named_and_meets_the_deadline_too():
