@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from island_engine import SGLANG_VERSION
-from island_engine.commandline import Parser
+from island_engine.commandline import Parser, piped
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,10 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 2 and one sentence on bad input."""
-    given = sys.argv[1:] if argv is None else argv
+    return piped(lambda: _main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(given: list[str]) -> int:
     command = given[0] if given and given[0] in MODULES else None
     read = parser(command)
     if command == "plan":  # it refuses by itself and has nothing of the engine in its way

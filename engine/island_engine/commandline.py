@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
+import select
 import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _CHOICE = re.compile(r"(.+): invalid choice: '(.+?)' \(choose from (.+)\)", re.DOTALL)
+UNREAD = 141  # exit code of a program that writes to a reader who is gone, as shells have it: 128 + SIGPIPE
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
@@ -73,6 +76,24 @@ class Parser(argparse.ArgumentParser):
     def asked(self) -> Parser:
         """The parser of the command that was asked for, or itself."""
         return next((self.commands[word].asked() for word in self.given if word in self.commands), self)
+
+
+def piped(command: Callable[[], int]) -> int:
+    """The exit code of a command line whose reader may leave early, as `head` does: UNREAD then, without a traceback.
+    BrokenPipeError of anything but standard output is a fault like others.
+    """
+    try:
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        look = select.poll()
+        look.register(sys.stdout, 0)  # that nobody reads it is told unasked
+        if not look.poll(0):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at exit
+        return UNREAD
 
 
 def _close(word: str, known: Iterable[str], least: float) -> str | None:

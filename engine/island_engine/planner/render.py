@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from island_engine.planner.verdict import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 DEFAULT = 0.8  # of --swa-full-tokens-ratio
 SHOWN = (0.05, 0.1, 0.17, 0.32, DEFAULT)  # ratios of the capacity line
+LEAST_NEEDED = ("its floor", "of the bound", "SWA pool")  # columns that a narrow terminal goes without, in that order
+WORDS = {"islands", "limited by", "checked", ""}  # columns that may be folded; numbers never are
+UNLIMITED = 1000  # cells, to ask how wide a table would like to be
 BINDS = {"full": "full pool", "swa": "SWA pool", "cap": "requests at once"}
 
 
@@ -98,14 +101,14 @@ def show(
 ) -> None:
     """Print it. `rows`: how it compares with an engine; `name`: of the InferenceService to patch."""
     console.print(_facts(plan))
-    console.print(_table(plan, ratio))
+    console.print(_table(plan, console, ratio))
     for line in _edges(plan):
         console.print(line, highlight=False)
     console.print()
     console.print(judge(plan).text, style="bold", highlight=False)
     console.print()
     if rows := list(rows):
-        console.print(_checked(rows))
+        console.print(_checked(rows, console))
     console.print(patch_yaml(plan, name), highlight=False, markup=False, soft_wrap=True, end="")
 
 
@@ -136,13 +139,43 @@ def _facts(plan: Plan) -> Table:
     return table
 
 
-def _table(plan: Plan, ratio: float | None) -> Table:
+def _fitted(heads: Sequence[str], rows: Sequence[tuple[list[str], str]], console: Console) -> Table:
+    """Rows of cells, each with a style, as wide as the console at most, and no cell cut: heads and words are folded,
+    and where that is not enough the LEAST_NEEDED columns are left out.
+    """
+    table, options = _grid(heads, heads, rows), console.options.update(max_width=UNLIMITED)
+    if console.measure(table, options=options).maximum <= console.width:
+        return table
+    kept = list(heads)
+    for name in ("", *LEAST_NEEDED):
+        kept = [head for head in kept if head != name or not name]
+        table = _grid(heads, kept, rows, tight=True)
+        if console.measure(table, options=options).minimum <= console.width:
+            break
+    return table
+
+
+def _grid(
+    heads: Sequence[str], kept: Sequence[str], rows: Sequence[tuple[list[str], str]], *, tight: bool = False
+) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("islands", "ratio", "full pool", "SWA pool", "its floor", "run at once", "limited by", "of the bound"):
-        table.add_column(name, justify="left" if name in {"islands", "limited by"} else "right")
+    for index, name in enumerate(heads):
+        if name in WORDS and name in kept:
+            table.add_column(name, overflow="fold")
+        elif name in kept:
+            widest = max(map(len, [*name.split(), *(cells[index] for cells, _ in rows)]))
+            table.add_column(name, justify="right", width=widest if tight else None)
+    for cells, style in rows:
+        table.add_row(*(cell for name, cell in zip(heads, cells, strict=True) if name in kept), style=style)
+    return table
+
+
+def _table(plan: Plan, console: Console, ratio: float | None) -> Table:
+    heads = ("islands", "ratio", "full pool", "SWA pool", "its floor", "run at once", "limited by", "of the bound")
+    rows = []
     sides = [("on", plan.on, "bold"), ("off", plan.off, "bold")]
     sides += [("off, on the lean half", plan.side(plan.on.half, islands=False), "dim")]
     sides += [("off, SGLang's default", plan.at(DEFAULT, islands=False), "dim")]
@@ -151,8 +184,8 @@ def _table(plan: Plan, ratio: float | None) -> Table:
     for name, side, style in sides:
         row = [name, side.half.ratio, f"{side.half.max_total_tokens:,}", f"{side.half.swa_tokens:,}", f"{side.floor:,}"]
         share = f"{side.running / plan.bound:.0%}" if plan.bound else ""
-        table.add_row(*row, f"{side.running:,.0f}", BINDS[side.binds], share, style=style)
-    return table
+        rows.append(([*row, f"{side.running:,.0f}", BINDS[side.binds], share], style))
+    return _fitted(heads, rows, console)
 
 
 def _edges(plan: Plan) -> list[str]:
@@ -179,13 +212,6 @@ def _edges(plan: Plan) -> list[str]:
     return lines
 
 
-def _checked(rows: Iterable[Row]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("checked", "plan", "engine", ""):
-        table.add_column(name, justify="left" if name in {"checked", ""} else "right")
-    for row in rows:
-        table.add_row(row.what, row.planned, row.engine, "agrees" if row.agrees else "[bold red]differs[/]")
-    return table
+def _checked(rows: Iterable[Row], console: Console) -> Table:
+    said = ([row.what, row.planned, row.engine, "agrees" if row.agrees else "[bold red]differs[/]"] for row in rows)
+    return _fitted(("checked", "plan", "engine", ""), [(cells, "") for cells in said], console)

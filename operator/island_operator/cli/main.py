@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from island_engine.commandline import Parser
+from island_engine.commandline import Parser, piped
 
 EXAMPLES = """examples:
   island-operator crd | kubectl apply --server-side -f -      install the CRD
@@ -58,6 +58,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 stopped by a signal, 1 ended by a fault, 2 bad input."""
+    return piped(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
     args = parser().parse_args(argv)
     if args.command == "crd":
         from island_operator.api import crd, reference

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from island_engine import cli, guards, launch
+from island_engine.commandline import UNREAD, piped
 from island_operator.cli.kubectl import app
 from island_operator.cli.main import main as operator
 
@@ -71,3 +76,36 @@ def test_flag_and_value_in_one_item_are_told():
         launch.check_flag("--dtype float32", on=True)
     assert refused.value.sentence.startswith("'--dtype float32' is one word: give the flag and its value as two")
     launch.check_flag('{"rope_scaling": null}', on=True)  # a value, in a word of its own
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "code"),
+    [
+        ("island_engine.cli", ["plan", "--help"], UNREAD),
+        (
+            "island_engine.cli",
+            ["plan", "--model", "examples/models/gpt-oss-20b", "--kv-bytes", "9e9", "--json"],
+            UNREAD,
+        ),
+        ("island_engine.cli", ["plan", "--model", "examples/models/gpt-oss-20b", "--kv-bytes", "9e9"], 1),  # rich's own
+        ("island_operator.cli.main", ["crd"], UNREAD),
+        ("island_operator.cli.kubectl", ["--help"], UNREAD),
+    ],
+)
+def test_a_reader_that_leaves_early_sees_no_traceback(module: str, words: list[str], code: int) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = f"import sys; from {module} import main; sys.exit(main({words!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_another_broken_pipe_is_a_fault_like_others(capfd: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise BrokenPipeError("the engine hung up")
+
+    with pytest.raises(BrokenPipeError, match="the engine hung up"):
+        piped(command)

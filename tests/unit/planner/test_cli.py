@@ -1,6 +1,7 @@
 """`island-engine plan` as people call it: output, bad input, the check against an engine, the picture."""
 
 import http.server
+import io
 import json
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from island_engine import sizing
-from island_engine.planner import of_spec
+from island_engine.planner import check, geometry, of_spec, render
+from island_engine.planner.plan import Plan
+from island_engine.planner.workload import of_means
 
 from .conftest import BUDGET, EXAMPLES, SEED
 
@@ -71,6 +75,21 @@ def test_the_patch_that_is_shown_is_the_one_in_the_json(run):
     pair = patch["spec"]["partition"]
     assert pair["islands"] == {"swaFullTokensRatio": "0.0591", "maxTotalTokens": 1459264, "maxRunningRequests": 64}
     assert pair["stock"] == {"swaFullTokensRatio": "0.1025", "maxTotalTokens": 1255168, "maxRunningRequests": 51}
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120, 200])
+def test_no_cell_of_a_table_is_cut_on_a_narrow_terminal(width):
+    plan = Plan(geometry.from_file(Path(SEED)), sizing.Serving(64, 16384, 128), BUDGET, of_means(16384, 8192))
+    out = io.StringIO()
+    rows = [check.Row("max_total_num_tokens", "1,459,264", "1,459,264", agrees=True)]
+    render.show(plan, Console(file=out, width=width), 0.17, rows)
+    shown = out.getvalue()
+    assert "…" not in shown
+    for side in (plan.on, plan.off, plan.at(0.17, islands=True)):
+        assert f"{side.half.max_total_tokens:,}" in shown
+    table = shown[: shown.index("# kubectl patch")].splitlines()
+    assert max(map(len, table)) <= width
+    assert (f"{plan.off.floor:,}" in shown) == (width >= 80)
 
 
 def test_people_see_the_same_numbers(run):

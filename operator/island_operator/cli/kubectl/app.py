@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
-import os
 import sys
 from typing import TYPE_CHECKING
 
-from island_engine.commandline import Parser
+from island_engine.commandline import Parser, piped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -151,7 +150,10 @@ def _conflict(args: argparse.Namespace) -> str | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 not so (a verb refused, revisions differ, doctor found something), 2 bad input."""
-    given = sys.argv[1:] if argv is None else argv
+    return piped(lambda: _main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(given: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for an icon
@@ -175,9 +177,6 @@ def main(argv: list[str] | None = None) -> int:
         return asyncio.run(_run(args))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 async def _run(args: argparse.Namespace) -> int:
