@@ -99,6 +99,7 @@ def from_config(path: Path, dtype: str = "auto", tp: int = 1, draft_bytes: int =
     try:
         name = _name(config, said)
         full, sliding = _layers(name, said)
+        _check_tp(said, tp)
         cost = Geometry(
             window=_window(name, said),
             full_bytes=full * _elements(said, tp, sliding=False) * size,
@@ -106,6 +107,8 @@ def from_config(path: Path, dtype: str = "auto", tp: int = 1, draft_bytes: int =
             draft_bytes=draft_bytes,
         )
         return Model(name, cost, (full, sliding), own, name in POOLED or bool(said.get("is_hybrid_swa")))
+    except PlanError:
+        raise
     except KeyError as missing:
         raise PlanError(f"--model {file}: has no {missing.args[0]}, so its KV is not known; {_INSTEAD}") from None
     except (TypeError, ValueError, AttributeError) as fault:
@@ -201,8 +204,34 @@ def _pattern(said: Mapping[str, Any], count: int) -> list[str]:
     return ["sliding_attention" if said.get("sliding_window") else "full_attention"] * count
 
 
+def _check_tp(said: Mapping[str, Any], tp: int) -> None:
+    """PlanError where SGLang's models would not start: attention heads are divided among the GPUs, KV heads divided or
+    replicated, whole ones only.
+    """
+    other = said.get("attention_other_setting") or {}
+    counts = [said.get("num_attention_heads"), other.get("num_attention_heads")]
+    asked = [_whole({"num_attention_heads": count}, "num_attention_heads", MOST) for count in counts if count]
+    kept = [_whole(_shape(said, sliding=sliding), "heads", MOST) for sliding in (False, True)]
+
+    def fits(gpus: int) -> bool:
+        return not (any(n % gpus for n in asked) or any(max(n, gpus) % min(n, gpus) for n in kept))
+
+    if not fits(tp):
+        use = ", ".join(str(gpus) for gpus in range(1, max(asked or kept) + 1) if fits(gpus))
+        heads = f"{' and '.join(map(str, dict.fromkeys(asked)))} attention heads and " if asked else ""
+        keep = " and ".join(map(str, dict.fromkeys(kept)))
+        raise PlanError(f"--tp-size {tp}: {heads}{keep} KV heads of a layer do not divide among {tp} GPUs: use {use}")
+
+
 def _elements(said: Mapping[str, Any], tp: int, *, sliding: bool) -> int:
     """Elements of K and V that one layer of a kind keeps per token and GPU."""
+    shape = _shape(said, sliding=sliding)
+    heads, width, value = (_whole(shape, key, MOST) for key in ("heads", "width", "v_head_dim"))
+    return max(1, heads // tp) * (width + value)
+
+
+def _shape(said: Mapping[str, Any], *, sliding: bool) -> dict[str, Any]:
+    """KV heads and widths of K and V of a layer of a kind: `heads`, `width`, `v_head_dim`."""
     shape = dict(said)
     shape["heads"] = said.get("num_key_value_heads") or said.get("num_attention_groups") or said["num_attention_heads"]
     shape["width"] = said.get("head_dim") or _whole(said, "hidden_size", MOST) // _whole(
@@ -220,8 +249,7 @@ def _elements(said: Mapping[str, Any], tp: int, *, sliding: bool) -> int:
         shape |= {name: value for name, value in names.items() if value}
     if not shape.get("v_head_dim"):
         shape["v_head_dim"] = shape["width"]
-    heads, width, value = (_whole(shape, key, MOST) for key in ("heads", "width", "v_head_dim"))
-    return max(1, heads // tp) * (width + value)
+    return shape
 
 
 def _gemma4_full(said: Mapping[str, Any]) -> dict[str, Any]:

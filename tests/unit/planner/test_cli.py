@@ -320,6 +320,16 @@ WRONG = {
         (*LONG, "--plot", "/nowhere/x.png"),
         "--plot /nowhere/x.png: its folder does not exist",
     ),
+    "tp 3": (
+        ("--model", EXAMPLES / "gpt-oss-20b", "--tp-size", 3),
+        "island-engine: --tp-size 3: 64 attention heads and 8 KV heads of a layer do not divide among 3 GPUs: "
+        "use 1, 2, 4, 8, 16, 32, 64\n",
+    ),
+    "tp of both kinds of layers": (
+        ("--model", EXAMPLES / "gemma-4-26b-a4b", "--tp-size", 32),
+        "island-engine: --tp-size 32: 16 attention heads and 2 and 8 KV heads of a layer do not divide among 32 GPUs: "
+        "use 1, 2, 4, 8, 16\n",
+    ),
     "tp 0": (("--model", EXAMPLES / "gpt-oss-20b", "--tp-size", 0), "--tp-size 0: use a positive number of GPUs"),
     "a draft beside a geometry": (
         ("--geometry", SEED, "--draft-bytes-per-token", 9),
