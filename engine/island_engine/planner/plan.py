@@ -197,7 +197,10 @@ class Plan:
 
     @property
     def patch(self) -> dict[str, Any]:
-        """For `kubectl patch`: the pair, and the three values of the engine that its floors come from."""
+        """For `kubectl patch`: the pair, the three values of the engine that its floors come from, and the geometry, by
+        which the API server checks that the pair fits the GPU. `of_spec` reads the same plan from it.
+        """
+        cost = self.model.cost
         engine = {
             "pageSize": self.serving.page,
             "chunkedPrefillSize": self.serving.chunk,
@@ -208,7 +211,14 @@ class Plan:
             pair[name] = {"swaFullTokensRatio": side.half.ratio, "maxTotalTokens": side.half.max_total_tokens}
             if side.cap < self.serving.running:
                 pair[name]["maxRunningRequests"] = side.cap
-        return {"spec": {"engine": engine, "partition": pair}}
+        geometry = {
+            "slidingWindow": cost.window,
+            "fullBytesPerToken": cost.full_bytes,
+            "swaBytesPerToken": cost.swa_bytes,
+            "draftBytesPerToken": cost.draft_bytes,
+            "kvBudgetBytes": self.budget,
+        }
+        return {"spec": {"engine": engine, "geometry": geometry, "partition": pair}}
 
 
 def of_spec(spec: dict[str, Any], name: str, workload: Workload | None = None) -> Plan:

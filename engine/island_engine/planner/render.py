@@ -86,7 +86,9 @@ def patch_yaml(plan: Plan, name: str = "NAME") -> str:
     flow = {key: _flow(value) for key, value in spec["partition"].items()}
     return (
         f"# kubectl patch iisvc {name} --type merge --patch-file FILE\n"
-        f"spec:\n  engine: {_flow(spec['engine'])}\n  partition:\n"
+        f"spec:\n  engine: {_flow(spec['engine'])}\n  geometry:\n"
+        + "".join(f"    {key}: {value}\n" for key, value in spec["geometry"].items())
+        + "  partition:\n"
         f"    islands: {flow['islands']}\n    stock: {flow['stock']}\n"
     )
 

@@ -92,6 +92,14 @@ def test_no_cell_of_a_table_is_cut_on_a_narrow_terminal(width):
     assert (f"{plan.off.floor:,}" in shown) == (width >= 80)
 
 
+@pytest.mark.parametrize("work", [(), ("--isl", 16384, "--osl", 8192)])
+def test_the_patch_reads_back_to_the_same_plan(run, work):
+    said = json.loads(run("--geometry", SEED, "--kv-bytes", BUDGET, *work, "--running", 96, "--json")[1])
+    again = of_spec(said["patch"]["spec"], said["model"], of_means(*work[1::2]) if work else None)
+    assert render.as_json(again)["halves"] == said["halves"]
+    assert again.patch == said["patch"]
+
+
 def test_people_see_the_same_numbers(run):
     shown = run(*LONG, "--ratio", "0.17")[1]
     for text in ("0.0591", "1,459,264", "0.1025", "1,255,168", "off, on the lean half", "0.17", "bound: 58.0"):
