@@ -66,12 +66,13 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     diff = _command(
         commands,
         "diff",
-        "what makes two revisions differ; exit code 1 where they do",
+        "what makes two revisions differ, or one and what serves; exit code 1 where they do",
         "diff gemma stable canary",
     )
     _named(diff)
-    for name, word in (("old", "OLD"), ("new", "NEW")):
-        diff.add_argument(name, metavar=word, help="a revision, or how it begins, or: stable, canary, desired")
+    which = "a revision, or how it begins, or: stable, canary, desired"
+    diff.add_argument("old", metavar="OLD", nargs="?", help=f"{which}; absent: what serves, against canary or desired")
+    diff.add_argument("new", metavar="NEW", nargs="?", help="another; absent: what serves, against OLD")
 
     gate = _command(commands, "gate", "what the newest gate found", "gate gemma --report --output gate.html")
     _named(gate)

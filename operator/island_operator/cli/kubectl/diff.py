@@ -1,4 +1,4 @@
-"""`kubectl island diff NAME REVISION REVISION`: what makes the pods of two revisions differ."""
+"""`kubectl island diff NAME [REVISION [REVISION]]`: what makes the pods of two revisions differ."""
 
 from __future__ import annotations
 
@@ -38,13 +38,30 @@ async def run(args: argparse.Namespace, access: Access) -> int:
         c for k in ("Deployment", "Service") for c in (await access.cluster.list(k, space, instance=args.name)).items
     ]
     snapshot = Snapshot(parent, tuple(children))
-    old, new = (find(snapshot, name) for name in (args.old, args.new))
+    old, new = pair(snapshot, args.old, args.new)
     if args.json:
         changes = [{"path": p, "old": a, "new": b} for p, a, b in differences(old.parts, new.parts)]
         show_json({"old": old.hash, "new": new.hash, "changes": changes})
     else:
+        if args.new is None:
+            show([f"From revision {old.hash}, which serves, to revision {new.hash}:"])
         show(unified(old, new))
     return int(old.hash != new.hash)
+
+
+def pair(snapshot: Snapshot, one: str | None, other: str | None) -> tuple[Revision, Revision]:
+    """Old and new. A revision that is named alone is compared with the one that serves; without any, what is rolled out
+    is, or else what the spec asks for.
+    """
+    if one and other:
+        return find(snapshot, one), find(snapshot, other)
+    known = state.read(snapshot.parent.get("status") or {})
+    comes = "canary" if known.run and known.run.revision != known.active else "desired"
+    old, new = find(snapshot, "stable"), find(snapshot, one or comes)
+    if old.hash == new.hash:
+        what = ", the one that the spec asks for," if one is None else ""
+        raise Refusal(f"nothing to compare: revision {new.hash}{what} is what serves; name another one")
+    return old, new
 
 
 def find(snapshot: Snapshot, asked: str) -> Revision:

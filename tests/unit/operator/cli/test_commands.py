@@ -140,6 +140,25 @@ def test_a_role_that_nobody_has_is_refused_with_what_there_is():
         diff.find(world.snapshot(), "canary")
 
 
+def test_a_revision_alone_is_compared_with_what_serves_and_without_any_the_canary_is(canary):
+    stable, new, _ = hashes(canary)
+    snapshot = canary.snapshot()
+    for said in ((None, None), (new, None), ("canary", None), (stable, new)):
+        assert [one.hash for one in diff.pair(snapshot, *said)] == [stable, new]
+    with pytest.raises(Refusal, match=f"nothing to compare: revision {stable} is what serves; name another one"):
+        diff.pair(snapshot, "stable", None)
+
+
+def test_nothing_to_compare_is_said():
+    world = World().settle()
+    with pytest.raises(
+        Refusal, match=r"nothing to compare: revision .*, the one that the spec asks for, is what serves"
+    ):
+        diff.pair(world.snapshot(), None, None)
+    with pytest.raises(Refusal, match="x has no stable revision now: it has "):
+        diff.pair(World().snapshot(), None, None)
+
+
 def test_changes_for_programs_are_leaves_with_their_paths():
     old, new = {"a": {"b": 1, "c": [1]}, "d": 2}, {"a": {"b": 1, "c": [1, 2]}, "e": {"f": 3}}
     found = list(diff.differences(old, new))
