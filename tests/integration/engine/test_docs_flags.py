@@ -22,7 +22,7 @@ TEXT = {
 }
 # Of kubectl, helm, docker and git; `--flag` stands for any.
 OTHERS = {
-    *("--all", "--for", "--patch-file", "--recursive", "--server-side", "--type", "--wait"),
+    *("--all", "--cascade", "--for", "--patch-file", "--recursive", "--server-side", "--type", "--wait"),
     *("--create-namespace", "--install", "--set", "--take-ownership", "--build-arg", "--target", "--flag"),
 }
 
