@@ -126,7 +126,9 @@ class Follower:
 
 
 def documents(text: Iterator[str]) -> Iterator[Object]:
-    """The JSON documents of a `kubectl get --watch -o json` stream, as they become whole."""
+    """Objects, or events with one, of a `kubectl get --watch -o json` stream, as they become whole. What has no name
+    is none: the Status with which a watch ends of a kind that has just been installed, an empty List.
+    """
     decoder, pending = json.JSONDecoder(), ""
     for line in text:
         pending += line
@@ -135,5 +137,6 @@ def documents(text: Iterator[str]) -> Iterator[Object]:
                 document, end = decoder.raw_decode(pending)
             except ValueError:
                 break  # not whole yet
-            yield document
             pending = pending[end:]
+            if "name" in ((document.get("object") or document).get("metadata") or {}):
+                yield document
