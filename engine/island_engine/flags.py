@@ -26,24 +26,29 @@ WITHIN_TP = "--enable-dp-attention"  # without ATTENTION it makes --dp-size the 
 PLACED = ("--nnodes", "--base-gpu-id", "--gpu-id-step")  # whoever says these knows the devices better
 
 
+def word(item: str) -> str:
+    """The flag that an argument begins with, or the argument itself."""
+    return item.split(" ", 1)[0].split("=", 1)[0]
+
+
 def said(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Flags with what follows them: `--flag value`, `--flag=value`, or both words in one item, which the launcher will
     refuse. Words that are no flags come too, each as one: `meant` finds nothing in them.
     """
     for item, following in pairwise([*arguments, ""]):
-        flag = item.split(" ", 1)[0].split("=", 1)[0]
+        flag = word(item)
         yield flag, item[len(flag) + 1 :].strip() or following
 
 
-def meant(word: str, names: Iterable[str]) -> list[str]:
+def meant(flag: str, names: Iterable[str]) -> list[str]:
     """Those of the flags `names` that a word is, or begins."""
-    begun = [name for name in names if len(word) > len("--") and name.startswith(word)]
-    return [word] if word in begun else begun
+    begun = [name for name in names if len(flag) > len("--") and name.startswith(flag)]
+    return [flag] if flag in begun else begun
 
 
 def values(arguments: Sequence[str], *names: str) -> list[str]:
     """What follows a flag of these names, in order; for a switch, whatever comes after it."""
-    return [value for word, value in said(arguments) if meant(word, names)]
+    return [value for flag, value in said(arguments) if meant(flag, names)]
 
 
 def value(arguments: Sequence[str], *names: str) -> str | None:

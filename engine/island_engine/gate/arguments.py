@@ -67,7 +67,7 @@ def redacted(engine_args: tuple[str, ...]) -> tuple[str, ...]:
     shown: list[str] = []
     hide = False
     for argument in engine_args:
-        flag = argument.split(" ", 1)[0].split("=", 1)[0]
+        flag = flags.word(argument)
         secret = not hide and bool(flags.meant(flag, SECRET))
         shown.append("***" if hide else f"{argument[: len(flag) + 1]}***" if secret and flag != argument else argument)
         hide = secret and flag == argument

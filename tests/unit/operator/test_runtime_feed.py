@@ -209,13 +209,8 @@ def test_what_a_sweep_has_found_is_told_also_where_a_later_list_of_it_fails():
 
 def test_what_vanished_while_the_watches_began_is_found_by_an_early_sweep():
     async def story():
-        it, cluster, cache, inbox = feed()
-        cluster.put(toy_core.resource())
-        child = {"name": "x", "namespace": "default", "labels": {"radix-islands.dev/instance": "x"}}
-        cluster.put({"kind": "Deployment", "metadata": child})
-        await it.prime()
+        it, cluster, cache, inbox = await primed_with_a_child()
         cluster.remove("Deployment", "default", "x")  # before kopf has listed anything: it will never hear of it
-        inbox.added.clear()
         task = asyncio.create_task(it.resync(300))
         await asyncio.sleep(25)
         assert inbox.added == [("x", False)]

@@ -116,12 +116,17 @@ def wrong_spec_in_a_canary():
     return world
 
 
-def crash_with_nothing_before():
-    """The only revision there ever was; nothing is rolled back, there is nowhere to go."""
-    world = stable()
+def crash_loop(world):
+    """Of every pod."""
     for pod in world.pods():
         world.crash(pod)
         pod["status"]["containerStatuses"][0]["restartCount"] = 3
+
+
+def crash_with_nothing_before():
+    """The only revision there ever was; nothing is rolled back, there is nowhere to go."""
+    world = stable()
+    crash_loop(world)
     world.operate()
     return world
 
@@ -130,9 +135,7 @@ def crash_without_rollback():
     world = serving_islands()
     world.edit(rollout__autoRollback=False)
     world.operate()
-    for pod in world.pods():
-        world.crash(pod)
-        pod["status"]["containerStatuses"][0]["restartCount"] = 3
+    crash_loop(world)
     world.operate()
     return world
 
