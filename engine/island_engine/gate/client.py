@@ -15,7 +15,7 @@ from island_engine.gate.outcome import error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    OnTokens = Callable[[tuple[int, ...]], Awaitable[None]]
+    OnTokens = Callable[[tuple[int, ...], int], Awaitable[None]]
 
 READY_SECONDS = 5.0  # one answer of /ready
 CONTROL_SECONDS = 60.0  # /server_info, /metrics, one /flush_cache
@@ -90,7 +90,8 @@ class EngineClient:
         self, prompts: Sequence[Prompt], on_tokens: OnTokens | None = None, every: int = 1
     ) -> list[Answer]:
         """Greedy generations of exactly as many tokens as asked, of token ids all or of texts all. `on_tokens` is
-        awaited with what the first has generated so far, as it comes: the first token, then every `every` tokens.
+        awaited with what the first has generated so far, and how often it was retracted, as it comes: the first token,
+        then every `every` tokens.
 
         One request for all: SGLang hands a batch of token ids to its scheduler as one message, which puts them into the
         queue in this order before anything else happens (scheduler.py:3331). Requests of their own overtake each other.
@@ -98,8 +99,13 @@ class EngineClient:
         body = {
             **({"text": [p.text for p in prompts]} if prompts[0].text else {"input_ids": [p.tokens for p in prompts]}),
             "sampling_params": [
-                {"temperature": 0, "max_new_tokens": p.new_tokens, "ignore_eos": True, "stream_interval": every}
-                for p in prompts
+                {
+                    "temperature": 0,
+                    "max_new_tokens": p.new_tokens,
+                    "ignore_eos": True,
+                    "stream_interval": p.new_tokens if i else every,  # nobody hears the others on their way
+                }
+                for i, p in enumerate(prompts)
             ],
             "return_logprob": True,
             "logprob_start_len": -1,  # logprobs of the prompt would forbid a full prefix hit
@@ -177,7 +183,8 @@ class EngineClient:
                         raise error("BadAnswer", f"/generate of arm {self.arm} streamed {line[6:300]!r}")
                     answers[index] = merged(answers[index], told)
                     if index == 0:
-                        await on_tokens(tuple(answers[0]["output_ids"]))
+                        retractions = int(told["meta_info"].get("num_retractions") or 0)
+                        await on_tokens(tuple(answers[0]["output_ids"]), retractions)
         except TimeoutError as fault:
             raise error("EngineSilent", f"/generate of arm {self.arm} did not answer in {seconds:.0f} s") from fault
         except (aiohttp.ClientError, OSError, ValueError) as fault:

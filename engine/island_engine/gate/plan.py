@@ -10,7 +10,6 @@ from island_engine.gate.outcome import inconclusive
 from island_engine.gate.probes import (
     CLASSES,
     ENDS,
-    LEAST_RETRACTIONS,
     SHORT,
     Geometry,
     Probe,
@@ -18,7 +17,9 @@ from island_engine.gate.probes import (
     Profile,
     boundary_lengths,
     generation_length,
+    late,
     longest,
+    pressed,
     reading_length,
     running_length,
 )
@@ -207,18 +208,16 @@ def _pressure(draw: _Draw, profile: Profile) -> list[Probe]:
     w, p, cp = geometry.window, geometry.page, geometry.chunk
     # Half as many again as the pool takes: whatever is not locked is evicted, and what came first goes first.
     fill = min(geometry.swa_tokens * 3 // 2, 32 * (w + p)) // (w + p)
-    reader = Probe("pressure", "pressure/reader", "cold", draw.prompt(w + 3 * p), max(2, w // 2), scene="pressure/fill")
-    probes = [reader]
+    new = w // 2 + late(profile)
+    probes = [Probe("pressure", "pressure/reader", "cold", draw.prompt(w + 3 * p), new, scene="pressure/fill")]
     probes += [
         Probe("pressure", f"pressure/fill{i}", "cold", draw.prompt(w + 3 * p), 1, scene="pressure/fill", after=1)
         for i in range(fill)
     ]
-    count = min(profile.together, geometry.running, 3)
-    rounds = max(profile.rounds, -(-2 * LEAST_RETRACTIONS // count))  # some may just be over, or not yet begun
-    every = max(2, profile.new_tokens // 4)
+    count, rounds, every = pressed(geometry, profile)
     prompts = [draw.prompt(cp // 2 + draw.rng.randint(w, w + 2 * p)) for _ in range(count)]
     for i, prompt in enumerate(prompts):
-        probe = Probe("pressure", f"pressure/{i}", "cold", prompt, every * (rounds + 2), scene="pressure")
+        probe = Probe("pressure", f"pressure/{i}", "cold", prompt, every * rounds + late(profile), scene="pressure")
         probes.append(probe if i else replace(probe, rounds=rounds, every=every))
     for i in range(rounds):
         intruder = draw.prompt(draw.rng.randint(max(1, cp // 2), cp))

@@ -158,10 +158,22 @@ def reading_length(geometry: Geometry) -> int:
 
 
 def running_length(geometry: Geometry, profile: Profile) -> int:
-    """Tokens that a request generates which another extends meanwhile: many more than that one waits for, so that it
-    comes in time, however late a busy machine tells of them.
+    """Tokens that a request generates which another extends meanwhile."""
+    return reading_length(geometry) + late(profile)
+
+
+def late(profile: Profile) -> int:
+    """Tokens that a request goes on for after what the gate does to it while it runs, so that this comes in time,
+    however late a busy machine tells of its tokens.
     """
-    return reading_length(geometry) + 8 * profile.new_tokens
+    return 8 * profile.new_tokens
+
+
+def pressed(geometry: Geometry, profile: Profile) -> tuple[int, int, int]:
+    """Requests that are retracted together, how often, and tokens of the first of them between two times."""
+    count = min(profile.together, geometry.running, 3)
+    rounds = max(profile.rounds, -(-2 * LEAST_RETRACTIONS // count))  # some may just be over, or not yet begun
+    return count, rounds, max(2, profile.new_tokens // 4)
 
 
 def longest(geometry: Geometry, profile: Profile) -> int:
@@ -170,4 +182,11 @@ def longest(geometry: Geometry, profile: Profile) -> int:
     base = geometry.chunk + geometry.window
     turns = profile.turns * (geometry.page + profile.new_tokens)
     read = geometry.window + 2 * geometry.page + running_length(geometry, profile) + profile.new_tokens
-    return max(prompts + geometry.page + profile.new_tokens, base + generation_length(geometry, profile) + turns, read)
+    _, rounds, every = pressed(geometry, profile)
+    grown = max(geometry.window // 2, geometry.chunk // 2 + every * rounds)
+    return max(
+        prompts + geometry.page + profile.new_tokens,
+        base + generation_length(geometry, profile) + turns,
+        read,
+        geometry.window + 3 * geometry.page + grown + late(profile),
+    )

@@ -121,7 +121,7 @@ def tidings(port: int, new: int, every: int) -> list[int]:
     async def ask() -> list[int]:
         told: list[int] = []
 
-        async def heard(tokens: tuple[int, ...]) -> None:
+        async def heard(tokens: tuple[int, ...], _: int) -> None:
             told.append(len(tokens))
 
         client = EngineClient(f"http://127.0.0.1:{port}", "on")

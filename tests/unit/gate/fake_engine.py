@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
 LOG = os.readlink("/proc/self/fd/1")  # noqa: PTH115 - which arm this is
-PRESSED, EXTENDED = 36, 142  # what a request of class pressure, and one that is extended, generates in profile quick
+PRESSED, EXTENDED = 156, 142  # what a request of class pressure, and one that is extended, generates in profile quick
 
 
 class Model:
@@ -118,7 +118,7 @@ class Model:
             if count == EXTENDED and index == count - 1:
                 self.wait_for(lambda: self.serves > serves)
             if count == PRESSED:
-                pauses = min(index // 4, 7)
+                pauses = 0 if self.fault == "unpressed" else min(index // 4, 7)
                 self.wait_for(lambda pauses=pauses: self.pauses >= pauses and self.pressed >= 3)
             yield self.told(output, top, cached, request, len(tokens))
         if self.fault == "short":

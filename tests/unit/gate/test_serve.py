@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from island_engine.gate.client import Answer, Prompt
-from island_engine.gate.probes import Probe
+from island_engine.gate.plan import plan
+from island_engine.gate.probes import PROFILES, Geometry, Probe
 from island_engine.gate.serve import Server
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Counting:
             await asyncio.sleep(0)
             if on_tokens is not None and (length % every == 1 % every or length == prompts[0].new_tokens):
                 self.told += 1
-                await on_tokens(tuple(range(length)))
+                await on_tokens(tuple(range(length)), 0)
         return [Answer(tuple(range(prompt.new_tokens)), 0, ()) for prompt in prompts]
 
 
@@ -126,3 +127,60 @@ def test_who_extends_a_running_request_reads_what_it_had_then() -> None:
     reader = Probe("running", "running/0", "any", (9,), 2, follows=writer.name, scene="running/0", after=3)
     client, _ = ask([writer, reader])
     assert client.asked == [[(7, 8)], [(7, 8, 0, 1, 2, 9)]]
+
+
+class Busy:
+    """An engine that waits for nobody: it generates a token a step, and what it tells of them is heard `late` steps
+    after the first, all at once. Who was retracted runs again after some steps.
+    """
+
+    def __init__(self, late: Sequence[int]) -> None:
+        self.late = list(late)
+        self.made = self.retracted = self.back = 0
+        self.running = False
+
+    async def generate(self, prompts: Sequence[Prompt], on_tokens: Any = None, _: int = 1) -> list[Answer]:
+        new = prompts[0].new_tokens
+        if on_tokens is None:
+            return [Answer((7,) * prompt.new_tokens, 0, ()) for prompt in prompts]
+        told: asyncio.Queue[tuple[tuple[int, ...], int]] = asyncio.Queue()
+        engine = asyncio.create_task(self.run(new, told))
+        for _ in range(new):
+            await on_tokens(*await told.get())
+            for _ in range(self.late.pop(0) if self.late else 0):
+                await asyncio.sleep(0)
+        await engine
+        return [Answer((7,) * prompt.new_tokens, 0, (), retractions=self.retracted) for prompt in prompts]
+
+    async def run(self, new: int, told: asyncio.Queue[tuple[tuple[int, ...], int]]) -> None:
+        for made in range(1, new + 1):
+            while self.back:
+                self.back -= 1
+                await asyncio.sleep(0)
+            self.running = made < new
+            told.put_nowait(((7,) * made, self.retracted))
+            await asyncio.sleep(0)
+
+    async def retract_all(self) -> None:
+        if self.running:
+            self.retracted += 1
+            self.running, self.back = False, 3
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("late", [[], [90], [0] * 5 + [90], [30] * 3, [3] * 30], ids=str)
+def test_every_round_retracts_however_late_its_lead_is_heard(profile: str, late: list[int]) -> None:
+    """In a gate beside other work 6 were retracted of 21: the lead was over before it was heard, or heard of tokens
+    that were older than the last round, which found nobody running.
+    """
+    geometry = Geometry(128, 64, 512, 320, 65_536, 9_856, 65_536, 512)
+    scene = [probe for probe in plan(geometry, PROFILES[profile], 0) if probe.scene == "pressure"]
+    engine: Any = SimpleNamespace(client=Busy(late), alive=alive, arm=SimpleNamespace(name="off-A"))
+    served: list[Any] = []
+
+    def stop(serve: Any) -> bool:
+        served.append(serve)
+        return False
+
+    asyncio.run(Server(engine, SimpleNamespace(served=lambda *_: None)).serve(scene, stop))
+    assert served[0].retractions == scene[0].rounds
