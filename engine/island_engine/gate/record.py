@@ -17,7 +17,7 @@ from island_engine.gate.outcome import Conclude, error, inconclusive
 from island_engine.gate.plan import plan
 from island_engine.gate.probes import CLASSES, TIMED, Geometry, Probe
 from island_engine.gate.progress import weight
-from island_engine.gate.serve import Server
+from island_engine.gate.serve import TRIES, Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,8 +95,9 @@ async def ask(
 async def _introduce(settings: Settings, engine: Engine, ledger: Ledger) -> None:
     """Ask the engine what it is, and refuse to compare boots that differ in more than the switch."""
     name = engine.arm.name
-    ledger.geometry[name] = read_geometry(await engine.alive(engine.client.server_info()), settings)
+    geometry = read_geometry(await engine.alive(engine.client.server_info()), settings)
     ledger.enabled[name] = (await engine.alive(engine.client.look())).islands.get("island_enabled", 0.0) == 1.0
+    ledger.geometry[name] = geometry  # last: a report tells of every boot whose geometry is known
     early = judge((), ledger.recording())
     if early.reason == "ArmsDiffer":
         raise Conclude(early.verdict, early.reason, early.message)
@@ -126,12 +127,16 @@ async def _probe(engine: Engine, ledger: Ledger, witness: Witness, rules: Rules,
             continue
         ledger.cls = cls
         witness.progress.at(f"arm {name}: class {cls}, {len(probes)} probes")
-        await engine.alive(engine.client.flush())
-        before = await engine.alive(engine.client.look())
-        if await server.serve(probes, stop):
-            if ended[0] == until and name in (OFF_B, ON_B):
-                ledger.again[name] = await _again(engine, server, probes, until, witness.progress)
-            return ended[0]
+        known = len(serves)
+        for _ in range(TRIES):
+            del serves[known:]
+            before = await server.begin()
+            if await server.serve(probes, stop):
+                if ended[0] == until and name in (OFF_B, ON_B):
+                    ledger.again[name] = await _again(engine, server, probes, until, witness.progress)
+                return ended[0]
+            if not server.late:
+                break
         after = await engine.alive(engine.client.look())
         ledger.counters.setdefault(name, {})[cls] = grown(before, after)
         if name == OFF_B and rules.invariant:
@@ -152,8 +157,12 @@ async def _again(engine: Engine, server: Server, probes: list[Probe], until: str
 
     for time_over in range(AGAIN):
         progress.at(f"arm {engine.arm.name}: {until} again, {time_over + 1} of {AGAIN}")
-        await engine.alive(engine.client.flush())
-        await server.serve(probes, stop)
+        for _ in range(TRIES):
+            del found[time_over:]
+            await server.begin()
+            await server.serve(probes, stop)
+            if not server.late:
+                break
     return found
 
 

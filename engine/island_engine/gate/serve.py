@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from island_engine.gate.client import Prompt
 from island_engine.gate.compare import Serve
-from island_engine.gate.probes import Probe
+from island_engine.gate.probes import LEAST_RETRACTIONS, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from island_engine.gate.arms import Engine
-    from island_engine.gate.client import Answer, OnTokens
+    from island_engine.gate.client import Answer, Metrics, OnTokens
 
 Tokens = tuple[int, ...]
 # Tokens of a lead between two tidings of it. Each has all of its log probabilities so far: told of every token, SGLang
 # and the gate fall a minute behind a generation of five thousand, a decode interval at production geometry.
 TOLD_EVERY = 32
+TRIES = 3  # of a class with a scene that came too late
 
 
 class Witness(Protocol):
@@ -38,6 +39,15 @@ class Server:
         self.engine = engine
         self.witness = witness
         self.transcripts: dict[str, Tokens] = {}  # probe -> its input and output
+        # Since `begin`: a scene's lead was over before what is done to a running request was done. A gate that gets no
+        # processor for a second hears of tokens a second late, and no generation is long enough for every such gate.
+        self.late = False
+
+    async def begin(self) -> Metrics:
+        """Empty the cache, and look at the counters: what is served from here on has nothing before it."""
+        self.late = False
+        await self.engine.alive(self.engine.client.flush())
+        return await self.engine.alive(self.engine.client.look())
 
     async def serve(self, probes: Sequence[Probe], stop: Callable[[Serve], bool]) -> bool:
         """Serve them in order, scenes at once, until `stop` says of an answer that nothing more is to be learnt."""
@@ -76,7 +86,11 @@ class Server:
         heard = lead.heard if len(turns) > 1 or lead.probe.rounds else None
         tasks = [asyncio.create_task(self._turn(turn, lead, heard, len(probes))) for turn in turns]
         try:
-            return [serve for serves in await asyncio.gather(*tasks) for serve in serves]
+            found = [serve for serves in await asyncio.gather(*tasks) for serve in serves]
+            if lead.probe.rounds:
+                lead.late = sum(serve.retractions for serve in found) < LEAST_RETRACTIONS
+            self.late |= lead.late
+            return found
         finally:
             for task in tasks:
                 task.cancel()
@@ -86,7 +100,9 @@ class Server:
         await lead.reached(probes[0].after)
         inputs = [self._input(probe, lead) for probe in probes]
         if probes[0] is not lead.probe:
-            return await self._ask(probes, inputs, batch)
+            served = await self._ask(probes, inputs, batch)
+            lead.late |= lead.ended
+            return served
         try:
             return await self._ask(probes, inputs, batch, heard)
         finally:
@@ -137,6 +153,7 @@ class _Lead:
         self.rounds = 0
         self.waiting: list[tuple[int, asyncio.Event]] = []
         self.ended = False
+        self.late = False  # it ended before the others had their answers
 
     async def heard(self, output: Tokens, retractions: int) -> None:
         """Called with everything that it has generated so far, and how often it was retracted."""

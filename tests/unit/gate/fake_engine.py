@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 WINDOW, PAGE, CHUNK, INTERVAL, VOCAB = 16, 4, 32, 8, 512
 LOG = os.readlink("/proc/self/fd/1")  # noqa: PTH115 - which arm this is
-PRESSED, EXTENDED = 156, 142  # what a request of class pressure, and one that is extended, generates in profile quick
+# What leads generate in profile quick: who is retracted, who is extended, who decodes while others fill the pool.
+PRESSED, EXTENDED, FILLED = 156, 142, 136
+COMPANY = {EXTENDED: 1, FILLED: 32}  # lead -> how many have their answers before it ends
 
 
 class Model:
@@ -37,8 +39,8 @@ class Model:
         self.active: dict[int, int] = {}  # request -> how often it was retracted
         self.planted = False
         self.fired = 0
-        self.pauses = self.pressed = 0
-        self.serves = 0
+        self.pauses = self.pressed = self.extended = 0
+        self.serves = self.heard = 0
         self.flushes = 0
         self.counters = {"prefill": 0, "decode": 0, "hits": 0, "running": 0}
 
@@ -90,9 +92,11 @@ class Model:
         """What is generated so far, token by token; the last is whole."""
         with self.lock:
             self.serves += 1
-            request, serves = self.serves, self.serves
+            request, serves, heard = self.serves, self.serves, self.heard
             self.active[request] = 0
             self.pressed += count == PRESSED
+            self.extended += count == EXTENDED
+            hasty = count == EXTENDED and self.fault in ("hasty", "hasty-once" if self.extended == 1 else "")
             self.lock.notify_all()
         self.fired += self.planted
         self.misbehave()
@@ -115,8 +119,10 @@ class Model:
             if self.islands and len(output) % INTERVAL == 0:
                 with self.lock:
                     self.running.append(tokens + output)
-            if count == EXTENDED and index == count - 1:
-                self.wait_for(lambda: self.serves > serves)
+            if hasty:
+                continue  # nobody hears of it before its end
+            if index == count - 1:
+                self.wait_for(lambda: self.heard >= heard + COMPANY.get(count, 0))
             if count == PRESSED:
                 pauses = 0 if self.fault == "unpressed" else min(index // 4, 7)
                 self.wait_for(lambda pauses=pauses: self.pauses >= pauses and self.pressed >= 3)
@@ -128,6 +134,12 @@ class Model:
             told = self.told(output, top, cached, request, len(tokens))
             del self.active[request]
         yield told
+
+    def hear(self, answers: int) -> None:
+        """So many have their answers."""
+        with self.lock:
+            self.heard += answers
+            self.lock.notify_all()
 
     def wait_for(self, come: Callable[[], bool]) -> None:
         """However slow the machine: who is to be extended, or to be retracted, is still there."""
@@ -239,7 +251,7 @@ class Handler(StreamRequestHandler):
             self.answer(503 if self.model.fault == "never-ready" else 200, "")
         elif self.path == "/server_info":
             self.answer(200, json.dumps(self.model.info()))
-        elif self.path == "/metrics/":
+        elif self.path == "/metrics/" and self.model.fault != "no-metrics":
             self.answer(200, self.model.metrics())
         else:
             self.answer(404, "")
@@ -264,6 +276,8 @@ class Handler(StreamRequestHandler):
             last = {told["index"]: told for told in self.model.batch(body)}
             whole = [last[index] for index in sorted(last)]
             self.answer(200, "<html>" if self.model.fault == "garbage" else json.dumps(whole))
+            self.rfile.read(1)  # who asked has it, and has closed the connection
+            self.model.hear(len(whole))
 
 
 class Listener(ThreadingTCPServer):

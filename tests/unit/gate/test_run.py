@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,9 +128,11 @@ def test_a_divergence_fails_and_is_explained(failed: FakeGate) -> None:
         ("short", "on", Verdict.ERROR, "BadAnswer", "15 tokens instead of 16"),
         ("strange-index", "on", Verdict.ERROR, "BadAnswer", "/generate of arm on streamed b'"),
         ("unpressed", "on", Verdict.INCONCLUSIVE, "Vacuous", "retracted in class pressure of on"),
+        ("hasty", "on", Verdict.INCONCLUSIVE, "Vacuous", "origin=running} did not grow in class running"),
         ("diverge-once", "on", Verdict.INCONCLUSIVE, "Unrepeated", "they did so 0 times"),
         ("refuses", "any", Verdict.ERROR, "BadAnswer", "answered 400"),
         ("bad-info", "any", Verdict.ERROR, "BadAnswer", "/server_info lacks"),
+        ("no-metrics", "on", Verdict.ERROR, "BadAnswer", "/metrics/ of arm on answered 404"),
     ],
 )
 def test_nothing_unexpected_passes(
@@ -154,6 +157,19 @@ def test_the_last_lines_of_a_dead_engine_are_said(gate: FakeGate) -> None:
 
 def test_a_busy_engine_is_waited_for(gate: FakeGate) -> None:
     assert gate.run("busy-once", "any").verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("arm", ["on", "off"])
+def test_a_scene_that_came_too_late_is_asked_again(gate: FakeGate, arm: str) -> None:
+    """A gate that gets no processor for a while hears of a running request when that is over."""
+    summary = gate.run("hasty-once", arm)
+    assert summary.verdict is Verdict.PASS, summary.message
+    served = [json.loads(line) for line in (gate.report_dir / "serves.jsonl").read_text().splitlines()]
+    times = Counter(serve["arm"] for serve in served if serve["probe"] == "running/0")
+    late = {"on": ["on"], "off": ["off-A", "off-B"]}[arm]
+    assert times == {name: 1 + (name in late) for name in ("off-A", "on", "off-B")}
+    classes = gate.report()["times"]["classes"]
+    assert {c["name"]: c["compared"] for c in classes}["running"] == 2
 
 
 @pytest.mark.parametrize("fault", ["silent", "never-ready"])

@@ -5,6 +5,7 @@ islands found.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -184,3 +185,21 @@ def test_every_round_retracts_however_late_its_lead_is_heard(profile: str, late:
 
     asyncio.run(Server(engine, SimpleNamespace(served=lambda *_: None)).serve(scene, stop))
     assert served[0].retractions == scene[0].rounds
+
+
+@pytest.mark.parametrize(("after", "new", "late"), [(0, 60, False), (1, 5, False), (1, 60, True), (99, 5, True)])
+def test_a_scene_is_late_whose_lead_ends_before_the_others_have_their_answers(after: int, new: int, late: bool) -> None:
+    lead, other = scene(0, after)
+    engine: Any = SimpleNamespace(client=Counting(), alive=alive, arm=SimpleNamespace(name="on"))
+    server = Server(engine, SimpleNamespace(served=lambda *_: None))
+    asyncio.run(server.serve([lead, replace(other, new_tokens=new)], lambda _: False))
+    assert server.late == late
+
+
+@pytest.mark.parametrize(("rounds", "late"), [(0, False), (9, True), (10, False)])
+def test_a_scene_is_late_in_which_too_few_were_retracted(rounds: int, late: bool) -> None:
+    engine: Any = SimpleNamespace(client=Busy([]), alive=alive, arm=SimpleNamespace(name="on"))
+    server = Server(engine, SimpleNamespace(served=lambda *_: None))
+    lead = Probe("pressure", "pressure/0", "cold", (7,), 60, scene="pressure", rounds=rounds, every=2)
+    asyncio.run(server.serve([lead], lambda _: False))
+    assert server.late == late
