@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SERVE = (sys.executable, "-m", "island_engine", "serve")
 READY_POLL_SECONDS = 0.25
 STOP_SECONDS = 20.0  # the guard kills at once; this bounds what the kernel may take to free a device
+# A dying engine's last process is gone some moments after it dropped a connection, or gave a strange answer.
+DROPPED_SECONDS, DYING_SECONDS = 20.0, 2.0
 LAST_BYTES = 32_768  # of a log, searched for last words
 T = TypeVar("T")
 
@@ -91,9 +93,9 @@ class Engine:
         task = asyncio.create_task(call)
         try:
             await asyncio.wait({task, self.exited}, return_when=asyncio.FIRST_COMPLETED)
-            if not self.exited.done() and isinstance(task.exception(), Conclude):
-                # A dying engine drops its connections some moments before its last process is gone.
-                await asyncio.wait({self.exited}, timeout=2.0)
+            if not self.exited.done() and isinstance(fault := task.exception(), Conclude):
+                dropped = fault.reason == "NoAnswer"
+                await asyncio.wait({self.exited}, timeout=DROPPED_SECONDS if dropped else DYING_SECONDS)
             if self.exited.done():
                 raise self.died()
             return task.result()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.virtual_time import virtually
 
-from island_engine.gate.arms import last_words
+from island_engine.gate.arms import Arm, Engine, last_words
 from island_engine.gate.client import merged, parse_answer, parse_metrics
+from island_engine.gate.outcome import Conclude, error
 from island_engine.gate.progress import Work
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def answer(**meta: Any) -> dict[str, Any]:
@@ -114,3 +121,30 @@ def test_time_left_follows_what_was_measured() -> None:
     assert work.seconds_left() is None
     work = Work(boots_left=2, boots_done=1, boot_seconds=30.0, weight_left=200.0, weight_done=100.0, probe_seconds=10.0)
     assert work.seconds_left() == 80.0
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "reason"),
+    [
+        ("NoAnswer", 15, "EngineDied"),  # a machine may be too busy to end a process at once
+        ("NoAnswer", 60, "NoAnswer"),
+        ("BadAnswer", 1, "EngineDied"),
+        ("BadAnswer", 15, "BadAnswer"),
+    ],
+)
+def test_an_engine_that_ends_soon_after_it_failed_has_died(
+    fault: str, seconds: float, reason: str, tmp_path: Path
+) -> None:
+    engine: Any = Engine(Arm("on", ()), tmp_path / "log")
+    engine.process = SimpleNamespace(returncode=3)
+
+    async def fails() -> None:
+        raise error(fault, "it failed")
+
+    async def asked() -> None:
+        engine.exited = asyncio.create_task(asyncio.sleep(seconds))
+        await engine.alive(fails())
+
+    with pytest.raises(Conclude) as ended:
+        virtually(asked())
+    assert ended.value.reason == reason
