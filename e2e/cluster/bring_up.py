@@ -242,7 +242,7 @@ def _set_gpus(api: Api, count: int) -> None:
         api.call("PATCH", f"{path}/status", render.gpu_patch(count), "application/merge-patch+json")
         return False
 
-    api.until("nvidia.com/gpu on the node", held, 20, lambda: _log("kubelet"))
+    api.until("nvidia.com/gpu on the node", held, 60, lambda: _log("kubelet"))
 
 
 def _log(name: str) -> str:

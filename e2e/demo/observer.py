@@ -57,6 +57,12 @@ def epoch(stamp: str) -> float:
     return dt.datetime.fromisoformat(stamp).timestamp()
 
 
+def ended_at(pod: Object) -> float | None:
+    """When the last of its containers ended by its kubelet's clock: a watch may tell of it seconds later."""
+    states = [status.get("state", {}).get("terminated") for status in pod["status"].get("containerStatuses", ())]
+    return max((epoch(state["finishedAt"]) for state in states if state and state.get("finishedAt")), default=None)
+
+
 def last_words(kube: Kube, pod: Object, status: Object) -> str:
     """How a container ended before its last restart, and what it logged then, but for answers and batches."""
     ended = status.get("lastState", {}).get("terminated", {})
@@ -120,4 +126,4 @@ class Observer:
                 seen.restarts.append(last_words(self._kube, pod, container))
         finished = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
         if (kind == "DELETED" or finished) and seen.gone is None:
-            seen.gone = now
+            seen.gone = (ended_at(pod) if finished else None) or now

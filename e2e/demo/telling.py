@@ -41,7 +41,7 @@ class Outcome:
     requests: list[Request] = field(default_factory=list)
     statuses: dict[str, Object] = field(default_factory=dict)  # chapter key -> status at its end
     spec_before_rollback: Object = field(default_factory=dict)
-    serving: dict[str, set[str]] = field(default_factory=dict)  # chapter key -> uids of ready engine pods
+    serving: dict[str, set[str]] = field(default_factory=dict)  # chapter key -> uids of active ready engine pods
     took: dict[str, float] = field(default_factory=dict)  # chapter key -> seconds
     halves: set[Pair] = field(default_factory=set)
 
@@ -179,7 +179,9 @@ class Telling(abc.ABC):
         self.outcome.took[key] = time.monotonic() - begun
         self.outcome.statuses[key] = obj["status"]
         pods = self.kube.items("pods", self.engines)
-        self.outcome.serving[key] = {p["metadata"]["uid"] for p in pods if is_ready(p)}
+        active = (obj["status"].get("revisions") or {}).get("active")  # what gives way may not have been told yet
+        ours = [p for p in pods if p["metadata"]["labels"]["radix-islands.dev/revision"] == active]
+        self.outcome.serving[key] = {p["metadata"]["uid"] for p in ours if is_ready(p)}
 
     def _gate_says(self, status: Object) -> str:
         """The newest line of the gate's log, once there is one."""

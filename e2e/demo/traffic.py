@@ -91,6 +91,8 @@ class Traffic:
 
     def _read(self, lines: Iterator[str]) -> None:
         for number, line in enumerate(lines):
+            if not line.endswith("\n"):
+                return  # the stream broke in the middle of it
             if number >= self._lines:  # a log stream that broke starts from the top again
                 self._lines = number + 1
                 self.requests.append(_parse(line))

@@ -99,8 +99,8 @@ def test_no_gpu_left_is_named(kube: Kube, make: Callable[..., str]) -> None:
         "greedy",
         lambda s: s["accelerator"].update(count=16) if "accelerator" in s else s.update(accelerator={"count": 16}),
     )
-    obj = until(kube, name, says("nvidia.com/gpu"), 60)
-    assert any(c["reason"] == "InsufficientGPU" for c in obj["status"]["conditions"])
+    named = says("nvidia.com/gpu")
+    until(kube, name, lambda o: named(o) and "InsufficientGPU" in {c["reason"] for c in o["status"]["conditions"]}, 60)
 
 
 def test_bad_changes_of_a_serving_object_lose_nothing(kube: Kube, story: Story) -> None:
