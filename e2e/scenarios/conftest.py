@@ -59,7 +59,7 @@ def story(kube: Kube) -> Iterator[Story]:
         told.tell_all()
     picture.draw(told.outcome, REPORT / "timeline.png")
     yield told
-    kube.run("delete", "iisvc", told.name, "--ignore-not-found", "--cascade=foreground", "--timeout=60s", timeout=70)
+    kube.run("delete", "iisvc", told.name, "--ignore-not-found", "--cascade=foreground", "--timeout=150s", timeout=160)
 
 
 @pytest.fixture(scope="session")

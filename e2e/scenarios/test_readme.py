@@ -34,5 +34,5 @@ def test_its_commands_work_as_typed(kube: Kube) -> None:
     served = kube.get("iisvc", "tiny-gemma")
     assert settled(served)
     assert served["status"]["islands"]["enabled"] is False  # the last command was the kill switch
-    kube.run("delete", "iisvc", "tiny-gemma", "--cascade=foreground", "--timeout=60s", timeout=70)
+    kube.run("delete", "iisvc", "tiny-gemma", "--cascade=foreground", "--timeout=150s", timeout=160)
     kube.helm("uninstall", "radix-islands", "--namespace", SYSTEM, "--wait")
