@@ -227,14 +227,18 @@ class Arena:
             "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
         }  # fmt: skip
 
-    def is_tidy(self, namespace):
-        """No pod is left over, and none is missing."""
+    def has_come_to(self, namespace, wanted, but_for=None):
+        """It rests, and this is its outcome, but for one part of it."""
+        if not self.is_at_rest(namespace):
+            return False
         outcome = self.outcome(namespace)
-        wanted = sum(replicas for _, replicas in outcome["deployments"])
-        return outcome["pods"].count("engine") == wanted
+        return all(outcome[part] == wanted[part] for part in outcome if part != but_for)
 
     async def until(self, namespace, check):
-        told = lambda: f"{namespace}: {json.dumps(self.status(namespace))[:3000]}"  # noqa: E731
+        def told():
+            rests = self.is_at_rest(namespace) and self.outcome(namespace)
+            return f"{namespace}: {rests} {json.dumps(self.status(namespace))[:3000]}"
+
         await eventually(told, check, within=90.0, every=0.02)
 
     @contextlib.asynccontextmanager

@@ -152,6 +152,13 @@ class ControlPlane:
 
     def writes(self, user_agent="radix-islands", since=0):
         """(verb, resource, code) of every write of a client since an offset of the log, but those of leases."""
+        return [write for write in self._audited(user_agent, since) if write[1] != "leases"]
+
+    def renewals(self, since, user_agent="radix-islands"):
+        """How often a client has written a Lease since then: the clock by which it and the API server go on."""
+        return sum(what == "leases" and code == 200 for _, what, code in self._audited(user_agent, since))
+
+    def _audited(self, user_agent, since):
         found = []
         with self.audit_log.open(encoding="utf-8") as file:
             file.seek(since)
@@ -160,7 +167,7 @@ class ControlPlane:
                     break
                 event = json.loads(line)
                 ref = event.get("objectRef", {})
-                if event.get("userAgent") == user_agent and ref.get("resource") != "leases":
+                if event.get("userAgent") == user_agent:
                     what = "/".join(filter(None, (ref.get("resource"), ref.get("subresource"))))
                     found.append((event["verb"], what, event.get("responseStatus", {}).get("code")))
         return found
@@ -175,7 +182,7 @@ class ControlPlane:
 
     def try_kubectl(self, *args, stdin=None):
         command = [self.bin / "kubeall", "kubectl", "--kubeconfig", self.kubeconfig, *map(str, args)]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
 
     def kubectl(self, *args, stdin=None):
         done = self.try_kubectl(*args, stdin=stdin)
@@ -255,8 +262,8 @@ class OperatorProcess:
         self._scratch.cleanup()
 
     def lines(self):
-        text = self.log.read_text()
-        return [json.loads(line) if line.startswith("{") else {"message": line} for line in text.splitlines()]
+        whole, _, _ = self.log.read_text().rpartition("\n")  # behind it a line is being written
+        return [json.loads(line) if line.startswith("{") else {"message": line} for line in whole.splitlines()]
 
     def said(self, start):
         """The first message that begins so, or None."""

@@ -10,9 +10,10 @@ import json
 import ssl
 import time
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import yaml
-from support.control_plane import OperatorProcess
+from support.control_plane import OperatorProcess, until
 from support.world import DIVERGENCE, GATES, HALF, INSTANCE, PAIR, REVISION, ROLE, owner, spec
 
 __all__ = ["DIVERGENCE", "HALF", "REVISION", "ROLE", "Live", "Placed", "Story", "owner"]
@@ -28,7 +29,7 @@ PATHS = {
     "route": "/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes",
     **{
         kind: f"/api/v1/namespaces/{{}}/{kind}s"
-        for kind in ("pod", "service", "configmap", "resourcequota", "limitrange")
+        for kind in ("pod", "service", "configmap", "serviceaccount", "resourcequota", "limitrange")
     },
 }
 SCARCE = (
@@ -119,6 +120,7 @@ class Story:
         meta = {"name": self.namespace, **({"labels": labels} if labels else {})}
         status, told = self.api("POST", "/api/v1/namespaces", {"metadata": meta})
         assert status == 201, told
+        until("pods can be made", lambda: self.get("serviceaccount", "default"))  # else refused for that, for a moment
         prepare(self)
         self.spec = spec(**changes)
         self.spec.pop("podTemplate") if not self.spec["podTemplate"] else None
@@ -152,6 +154,12 @@ class Story:
 
     def annotate(self, *verbs):
         self.patch("iisvc", self.name, {"metadata": {"annotations": {f"radix-islands.dev/{v}": "1" for v in verbs}}})
+
+    def elapse(self, **span):
+        """So much time goes by for the run in progress: in its status, which is all that the operator knows of time."""
+        past = (datetime.now(UTC) - timedelta(**span)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.patch("iisvc", f"{self.name}/status", {"status": {"run": {"startedAt": past, "progressAt": past}}})
+        return past
 
     def scale(self, replicas):
         """As an HPA does it: by the scale subresource."""
@@ -307,26 +315,27 @@ class Story:
 
 class Placed(Story):
     """Its pods are bound to a Node and have addresses, so that the EndpointSlices are what kube-proxy would be told;
-    one that leaves answers for `drain` seconds more, as behind the preStop hook. `play()` sends a request to whatever a
-    proxy may choose.
+    one that leaves answers for `drain` seconds more, as behind the preStop hook, and for as long as the controller of
+    EndpointSlices is behind: how long that takes is the machine's. `play()` sends a request to whatever a proxy may
+    choose.
     """
 
     drain = 2.0  # of the hook's 5
 
     def __init__(self, live, **changes):
         self.node = f"node-{uuid.uuid4().hex[:8]}"
-        self.sent, self.failed, self._leaving, self._addresses = 0, [], {}, itertools.count(1)
+        self.asked, self.failed, self._leaving, self._addresses = set(), [], {}, itertools.count(1)  # names of pods
         status, told = live.api("POST", "/api/v1/nodes", {"metadata": {"name": self.node}})
         assert status == 201, told
         super().__init__(live, **changes)
 
     def play(self):
-        self._ask()
+        chosen = self._ask()
         for pod in self.list("pod"):
             meta = pod["metadata"]
             if "deletionTimestamp" in meta and not ended(pod):
                 since = self._leaving.setdefault(meta["uid"], time.monotonic())
-                if time.monotonic() - since >= self.drain:
+                if time.monotonic() - since >= self.drain and meta["name"] not in chosen:
                     self.delete("pod", f"{meta['name']}?gracePeriodSeconds=0")
             elif "nodeName" not in pod["spec"]:
                 target = {"target": {"kind": "Node", "name": self.node}, "metadata": {"name": meta["name"]}}
@@ -338,12 +347,12 @@ class Placed(Story):
         assert status == 200, told
         chosen = [e for s in told["items"] for e in s.get("endpoints") or () if e["conditions"]["ready"]]
         answer = {p["status"].get("podIP") for p in self.list("pod", **{ROLE: "engine"}) if is_ready(p)}
-        if not chosen and self.sent:
+        if not chosen and self.asked:
             self.failed.append("no endpoint")
-        for endpoint in chosen:
-            self.sent += 1
-            if not set(endpoint["addresses"]) & answer:
-                self.failed.append(endpoint["targetRef"]["name"])
+        names = {endpoint["targetRef"]["name"] for endpoint in chosen}
+        self.asked |= names
+        self.failed += [e["targetRef"]["name"] for e in chosen if not set(e["addresses"]) & answer]
+        return names
 
     def _begun(self, pod):
         """An address that nothing answers at: the operator's own questions fail at once."""

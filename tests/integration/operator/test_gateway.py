@@ -40,7 +40,7 @@ def test_a_gateway_before_and_after_the_gateway_api_is_installed(live):
     mark = live.plane.mark()
     story.patch("route", "x", {"spec": {"rules": None}})
     story.until("a hand's change is undone", lambda: weights(story) == [75, 25])
-    assert ("patch", "httproutes", 200) in live.plane.writes(since=mark)
+    story.until("it is logged", lambda: ("patch", "httproutes", 200) in live.plane.writes(since=mark))
     story.annotate("promote")
     story.serve()
     story.until("stable has it all", lambda: weights(story) == [100, 0])
