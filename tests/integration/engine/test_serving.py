@@ -17,7 +17,7 @@ ENGINE = (sys.executable, "-m", "island_engine")
 def test_bench_serving_drives_a_booted_engine(tmp_path: Path) -> None:
     model = CACHE / "models" / "tiny-gemma"
     subprocess.run([*ENGINE, "tiny-model", str(model)], check=True)
-    # Seconds of it, so that who samples twice a second sees it run, though a busy machine lets him wait for one of them.
+    # Seconds of it: a sampler that is held up for one of them still sees it run.
     load = ("--num-prompts", "6", "--input-len", "700", "--output-len", "400", "--range-ratio", "0.5")
     engine = ("--page-size", "64", "--chunked-prefill-size", "512", "--max-running-requests", "3")
     command = [
