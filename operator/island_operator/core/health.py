@@ -54,7 +54,7 @@ def step_over(run: Run, here: Pass) -> float | None:
     """
     if run.phase != CANARY or run.held_since is None or here.intent.replicas == 0:
         return None
-    over = elapsed(run.held_since, here.now) - run.steps[run.step][1]
+    over = elapsed(run.held_since, here.now) - run.pause
     return over if over >= 0 else None
 
 

@@ -63,6 +63,7 @@ class Fleet:
     engines: tuple[tuple[str, str, str], ...] = ()  # name, uid and IP of its Ready pods
     pods: int = 0  # not terminating, not finished
     ready: int = 0
+    unready: tuple[str, ...] = ()  # when those that are neither terminating nor Ready were made
     terminating: int = 0  # still hold their GPU; without those that are lost
     ending: float | None = None  # seconds in which the last of them is gone, or is lost; None: none ends
     booting: int = 0  # on a node, not ready
@@ -117,6 +118,7 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         engines=tuple(_engine(p) for p in living if is_ready(p)),
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
+        unready=tuple(str(p["metadata"].get("creationTimestamp", now)) for p in living if not is_ready(p)),
         terminating=sum(leaving(p) and not lost(p, now) for p in pods),
         ending=max((_left(p, now) for p in pods if leaving(p) and not lost(p, now)), default=None),
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),

@@ -19,7 +19,6 @@ from island_operator.core import (
     record,
     recovery,
     regate,
-    rollout,
     scale,
     traffic,
 )
@@ -131,7 +130,7 @@ class _Act:
             return scale.rush(room, run.revision, now.active, seen, give=self._patience() <= 0)
         if run.phase in {PENDING, GATING}:
             return scale.step(room, 1, run.revision, now.active, seen, gate=1) | {run.revision: 0}
-        most = rollout.cap(run, room) if run.phase == CANARY else room.limit
+        most = room.cap(run.weight) if run.phase == CANARY else room.limit
         if run.paused_at:
             most = fleet.target if (fleet := seen.get(run.revision)) else 0
         return scale.step(room, most, run.revision, now.active, seen)
@@ -194,7 +193,7 @@ class _Act:
             soon = job and (gates.finished(job) or gates.fresh(job, self.here.snapshot, now))
             waits.append(BINDING if soon else LOOK_AGAIN)
         elif run and run.held_since:
-            waits.append(run.steps[run.step][1] - elapsed(run.held_since, now))
+            waits.append(run.pause - elapsed(run.held_since, now))
         elif run and run.paused_at:
             pass
         elif run:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from island_engine.gate.report import Verdict
 from island_operator.core import attempt, health, killswitch, prometheus, scale, transitions
+from island_operator.core.clock import elapsed
 from island_operator.core.coupling import gains_nothing
 from island_operator.core.observe import Trouble
 from island_operator.core.scale import Room
@@ -155,7 +156,7 @@ def _whole(run: Run, here: Pass) -> bool:
     be promoted as soon as they are Ready, and until then what serves is kept either way.
     """
     room, held = Room.of(here.intent.replicas, run.mode), len(run.steps) > 1 or run.steps[0][1] > 0 or run.paused_at
-    return not held and cap(run, room) >= room.n > 0 and not prometheus.questions(run, here)
+    return not held and room.cap(run.weight) >= room.n > 0 and not prometheus.questions(run, here)
 
 
 def proceed(state: State, run: Run, here: Pass) -> State:
@@ -252,19 +253,13 @@ def _known(here: Pass, name: str, gate: Gate | None = None, promoted_at: str | N
     return Known(revision.hash, half.islands, half.ratio, half.max_total_tokens, **passed, promoted_at=promoted_at)
 
 
-def cap(run: Run, room: Room) -> int:
-    """Most pods of the new revision in the current canary step."""
-    weight = run.steps[run.step][0]
-    return max(1, round(weight * room.limit / 100))
-
-
 def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     room = Room.of(here.intent.replicas, run.mode)
     if room.n == 0 and not any(known.promoted_at for known in state.history):
         return move(state, run, Cause.HELD, here)  # nothing has ever served that a canary could protect
-    if ready < min(cap(run, room), room.n):
-        more = run.held_since and ready >= run.ready  # none was lost, more are asked for: the deadline begins anew
-        since = here.now if more else run.progress_at
+    want = min(room.cap(run.weight), room.n)
+    if ready < want and not (run.held_since and ready >= run.ready > 0):  # scaled up, and none was lost: it goes on
+        since = here.now if run.held_since and not _gave_out(run, here) else run.progress_at
         return replace(state, run=replace(run, held_since=None, progress_at=since))
     run = replace(run, held_since=run.held_since or here.now, ready=ready)
     if health.step_over(run, here) is None or prometheus.unanswered(run, here):
@@ -273,6 +268,13 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
         return replace(state, run=replace(run, step=run.step + 1, held_since=None, progress_at=here.now))
     here.tell("CanaryPassed", f"revision {run.revision} held {len(run.steps)} step(s)")
     return move(state, run, Cause.HELD, here)
+
+
+def _gave_out(run: Run, here: Pass) -> bool:
+    """Whether a pod that was held is Ready no more. One that was evicted, or is one more, has a deadline of its own."""
+    fleet = here.fleet(run.revision)
+    unready = fleet.unready if fleet else ()
+    return any(elapsed(born, run.held_since or here.now) > 0 for born in unready)
 
 
 def _complete(state: State, run: Run, here: Pass) -> State:

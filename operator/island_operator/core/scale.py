@@ -33,6 +33,10 @@ class Room:
         frees_one = n > 0 and (mode == "Downtime" or (mode == "Replace" and n > 1))
         return cls(n, n, n - 1) if frees_one else cls(n, n + 1, n)
 
+    def cap(self, weight: int) -> int:
+        """Most pods of the new revision in a canary step of so many per cent."""
+        return max(1, round(weight * self.limit / 100))
+
 
 def step(
     room: Room, cap: int, target: str, active: str | None, seen: Mapping[str, Fleet], gate: int = 0

@@ -53,7 +53,7 @@ class Run:
     checks: Object | None = None  # spec.rollout.checks; None: none
     step: int = 0
     ready: int = 0  # pods of the revision that were Ready at its last progress
-    held_since: str | None = None  # the step's pods are all Ready since
+    held_since: str | None = None  # the step's pods were all Ready then, and none was lost since
     paused_at: str | None = None  # by the verb; nothing goes forward since
     starved_since: str | None = None  # its pods find no GPU since, and nobody is about to give one up
 
@@ -61,6 +61,16 @@ class Run:
     def fast(self) -> bool:
         """No canary, no step by step: the kill switch, and back to a revision that has proved itself."""
         return self.kind != "Rollout"
+
+    @property
+    def weight(self) -> int:
+        """Of the canary step that it is in, in per cent."""
+        return self.steps[self.step][0]
+
+    @property
+    def pause(self) -> int:
+        """Of the canary step that it is in, in seconds."""
+        return self.steps[self.step][1]
 
 
 @dataclass(frozen=True)

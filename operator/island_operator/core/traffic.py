@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from island_operator.core.scale import Room
 from island_operator.core.transitions import CANARY, GATING, PENDING
 
 if TYPE_CHECKING:
@@ -45,17 +46,21 @@ def split(state: State, here: Pass, wanted: Mapping[str, int]) -> Traffic | None
     stable = usual if usual in ready else most
     others = (new if new and here.seen.get(new) else None, run.previous if run and run.previous in ready else None)
     canary = next((name for name in others if name and name != stable), stable)
-    share = 0 if canary == stable else _share(run, ready.get(canary, 0), ready.get(stable, 0))
+    share = 0 if canary == stable else _share(run, ready.get(canary, 0), ready.get(stable, 0), here.intent.replicas)
     return Traffic(stable, canary, share)
 
 
-def _share(run: Run | None, canary: int, stable: int) -> int:
+def _share(run: Run | None, canary: int, stable: int, replicas: int) -> int:
     """The weight of a canary's step once all its pods are Ready, until then that of the step before; in every other
-    phase as many requests for a pod of the one as for a pod of the other.
+    phase as many requests for a pod of the one as for a pod of the other. A pod of a step that was scaled up since, and
+    is not whole yet, gets no more than one of the others.
     """
     if not canary or not stable:
         return 100 if canary else 0
+    by_pods = round(100 * canary / (canary + stable))
     if run is None or run.phase != CANARY:
-        return round(100 * canary / (canary + stable))
-    step = run.step if run.held_since else run.step - 1
-    return run.steps[step][0] if step >= 0 else 0
+        return by_pods
+    if run.held_since:
+        room = Room.of(replicas, run.mode)
+        return run.weight if canary >= min(room.cap(run.weight), room.n) else min(run.weight, by_pods)
+    return run.steps[run.step - 1][0] if run.step else 0

@@ -73,8 +73,7 @@ def of_run(state: State, run: Run, here: Pass, blocked: Trouble | None) -> tuple
     if run.phase == CANARY and n == 0:
         return "ScaledToZero", f"canary of revision {run.revision}: {_UNCHECKED}"
     if run.phase == CANARY and run.held_since:
-        pause = run.steps[run.step][1]
-        told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {pause} s"
+        told = f"canary of revision {run.revision}: step {run.step + 1} of {len(run.steps)} holds {run.pause} s"
         if step_over(run, here) is not None and (missing := unanswered(run, here)):
             told = f"{told} and longer: {waits_for(missing)}"
     elif fleet is None or fleet.deployment is None:

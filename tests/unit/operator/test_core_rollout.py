@@ -543,6 +543,23 @@ def test_scaled_half_way(stock):
     assert stock.ready() == len(stock.pods()) == 4
 
 
+def test_scaled_up_again_and_again_a_canary_is_held_no_longer():
+    """By an autoscaler in the morning: each time its pause began anew, so that it never ended."""
+    world = World(gpus=40, rollout__steps=[{"weight": 50, "pause": "10m"}]).settle()
+    world.edit(engine__image="good:2")
+    world.until("Canary").go(6)
+    for replicas in range(3, 14):
+        world.edit(replicas=replicas)
+        world.go(50)
+        assert world.phase == "Canary"
+    world.edit(replicas=14)
+    world.go(60)
+    assert world.phase != "Canary"
+    world.settle()
+    assert (world.phase, world.ready(active(world)), len(world.pods())) == ("Stable", 14, 14)
+    assert "rejected" not in world.status["revisions"]
+
+
 def test_scaled_to_zero_and_back(islands):
     islands.edit(replicas=0)
     islands.settle()

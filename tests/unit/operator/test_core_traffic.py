@@ -11,7 +11,7 @@ SERVED = {"Canary", "Promoting", "RollingBack", "Stable"}
 
 
 def routed(gpus=6, **changes):
-    return World(gpus, gatewayRef=dict(GATEWAY), rollout__steps=STEPS, **changes).settle()
+    return World(gpus, gatewayRef=dict(GATEWAY), **{"rollout__steps": STEPS, **changes}).settle()
 
 
 def weights(world):
@@ -78,6 +78,27 @@ def test_while_a_step_grows_the_weight_of_the_one_before_holds():
         world.tick(1)
     else:
         raise AssertionError("it never came to the second step")
+
+
+def test_a_step_that_is_scaled_up_sends_no_pod_of_it_more_than_its_share():
+    world = routed(gpus=20, replicas=4, rollout__steps=[{"weight": 50, "pause": "10m"}])
+    world.edit(engine__image="good:2")
+    world.until("Canary").go(12)
+    assert weights(world)["x-canary"] == 50
+    canary = world.status["run"]["revision"]
+    world.edit(replicas=12)
+    seen = []
+    for _ in range(30):
+        while world.operate().requeue_after == 0:
+            pass
+        world.operate()
+        assert "heldSince" in world.status["run"]
+        pods, of_them = world.ready(), world.ready(canary)
+        seen.append(weights(world)["x-canary"])
+        assert seen[-1] <= max(50 * (of_them >= 6), round(100 * of_them / (pods - 1))), (of_them, pods)  # one gives way
+        world.tick(1)
+    assert min(seen) < 50, "its pods come no sooner than those of the other"
+    assert seen[-1] == 50
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -185,6 +185,24 @@ def test_a_canary_that_loses_a_pod_after_a_long_hold_has_no_other_deadline():
     assert world.status["revisions"]["rejected"][0]["reason"] == "DeadlineExceeded"
 
 
+@pytest.mark.parametrize("hours", [0, 1])
+def test_a_canary_whose_pod_is_evicted_has_a_deadline_for_another(hours):
+    """A node is drained an hour into its pause: that is no fault of the revision's."""
+    world = World(rollout__steps=[{"weight": 33, "pause": "9h"}]).settle()
+    in_canary(world)
+    world.tick(3600 * hours)
+    (pod,) = world.pods(revision=world.status["run"]["revision"])
+    pod["metadata"]["deletionTimestamp"] = world.now
+    world.go(12)
+    assert "rejected" not in world.status["revisions"]
+    assert world.ready(world.status["run"]["revision"]) == 1
+    (pod,) = world.pods(revision=world.status["run"]["revision"])
+    pod["metadata"]["deletionTimestamp"] = world.now
+    world.gpus = 2  # the next one finds no GPU
+    world.settle()
+    assert world.status["revisions"]["rejected"][0]["reason"] == "InsufficientGPU"
+
+
 def test_a_kill_switch_and_a_bad_image_at_zero_are_not_taken_together_unseen():
     """What the switch leads to has served no request, but what it was made of has: its image gives way to no other."""
     world = World(islands__enabled=True).settle()
