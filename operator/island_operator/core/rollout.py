@@ -85,6 +85,9 @@ def start(
     )
     if run.previous or revision != state.active:
         told = f"revision {revision}{f', from {run.previous}' if run.previous else ''}"
+        known = state.known(revision)
+        if cause is Cause.PROVED and known and known.verdict == Verdict.PASS:
+            told += ", without a gate: it has passed its own before"
         here.tell(f"{kind}Started", told, warn=kind == "Rollback")
     if kind == "Rollout" and (new := here.revision(revision)) and (wrong := gains_nothing(new.parts)):
         here.tell("NothingGained", wrong, warn=True)

@@ -192,6 +192,18 @@ def test_row_7_a_gate_that_finds_no_gpu_says_so_and_meets_its_deadline(islands):
     assert islands.ready() == 2
 
 
+def test_a_revision_whose_gate_has_passed_is_not_gated_again_and_its_event_says_so(islands):
+    jobs, told = list(islands.jobs_made), lambda: [e.note for e in islands.events if e.reason == "RolloutStarted"]
+    assert jobs
+    assert not any("gate" in note for note in told())
+    islands.edit(islands__enabled=False)
+    islands.settle()
+    islands.edit(islands__enabled=True)
+    islands.settle()
+    assert islands.jobs_made == jobs
+    assert told()[-1].endswith(", without a gate: it has passed its own before")
+
+
 def test_row_10_a_rejected_revision_stays_rejected_and_row_9_retry_is_a_new_job(islands):
     islands.edit(engine__image="noise:1")
     islands.settle()
