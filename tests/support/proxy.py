@@ -23,7 +23,8 @@ class Proxy:
 
     async def __aexit__(self, *_):
         self._server.close()
-        await asyncio.sleep(0.05)  # what was accepted meanwhile is known now
+        for _ in range(10):  # turns of the loop, not a time: what was accepted meanwhile is known now
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

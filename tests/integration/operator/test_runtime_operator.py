@@ -198,13 +198,13 @@ def test_row_23_deleting_needs_no_operator(plane, name):
         serve(plane, name)
         assert operator.stop() == 0
     plane.kubectl("delete", "iisvc", name, "--timeout=60s")  # a finalizer would never go
-    until("the garbage collector took all", lambda: not any(children(plane, name).values()))
+    until("the garbage collector took all", lambda: not any(children(plane, name).values()), timeout=150)
 
 
 def test_a_deleted_resource_is_not_made_again(plane, operator, name):
     serve(plane, name)
     plane.kubectl("delete", "iisvc", name)
-    until("all is gone", lambda: not any(children(plane, name).values()))
+    until("all is gone", lambda: not any(children(plane, name).values()), timeout=150)
     mark = plane.mark()
     lives_on(plane, mark, renewals=2)
     assert not any(children(plane, name).values())
