@@ -262,8 +262,8 @@ def test_watching_prints_what_changes_and_ends_quietly(plane, island, gemma):
 def test_on_a_terminal_the_tree_is_drawn_over_itself_and_the_last_of_it_stays(island, gemma):
     pid, terminal = pty.fork()
     if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # here: before it looks
         os.execve(PLUGIN, [PLUGIN, "status", gemma, "--watch"], island.env | {"TERM": "xterm"})  # noqa: S606
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     drawn = b""
     while drawn.count(b"Replicas:") < 2:
         drawn += os.read(terminal, 65536)
