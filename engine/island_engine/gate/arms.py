@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import socket
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from island_engine import flags
@@ -20,7 +22,6 @@ from island_engine.gate.outcome import Conclude, error
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from pathlib import Path
     from types import TracebackType
 
 SERVE = (sys.executable, "-m", "island_engine", "serve")
@@ -29,6 +30,7 @@ STOP_SECONDS = 20.0  # the guard kills at once; this bounds what the kernel may 
 # A dying engine's last process is gone some moments after it dropped a connection, or gave a strange answer.
 DROPPED_SECONDS, DYING_SECONDS = 20.0, 2.0
 LAST_BYTES = 32_768  # of a log, searched for last words
+PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # first and last of outgoing connections
 T = TypeVar("T")
 
 
@@ -138,11 +140,15 @@ class Engine:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port on loopback that nobody listens on. Below those that the kernel gives to outgoing connections: one of
+    these would take it while the engine loads its weights, before it listens.
+    """
+    first = int(PORTS.read_text(encoding="ascii").split()[0])
+    while True:
+        port = secrets.choice(range(10_000, first) if first > 10_000 else range(10_000, 60_000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 _BLAME = re.compile(r"^(\w+\.)*\w*(Error|Exception|error)\b.*:")

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from island_engine import cli
+from island_engine.gate.arms import free_port
 from island_engine.paced.profiles import PROFILES
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ class Server:
     """One paced engine; its log is a file."""
 
     def __init__(self, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.log = log
         with log.open("w") as out:
             command = [*ENGINE, "serve", *FLAGS, "--port", str(self.port)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.virtual_time import virtually
 
-from island_engine.gate.arms import Arm, Engine, last_words
+from island_engine.gate import arms
+from island_engine.gate.arms import Arm, Engine, free_port, last_words
 from island_engine.gate.client import merged, parse_answer, parse_metrics
 from island_engine.gate.outcome import Conclude, error
 from island_engine.gate.progress import Work
@@ -148,3 +150,13 @@ def test_an_engine_that_ends_soon_after_it_failed_has_died(
     with pytest.raises(Conclude) as ended:
         virtually(asked())
     assert ended.value.reason == reason
+
+
+def test_no_outgoing_connection_takes_an_engine_s_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In CI an engine that had loaded its weights could not listen: a connection of somebody else's had its port."""
+    monkeypatch.setattr(arms, "PORTS", tmp_path / "range")
+    (tmp_path / "range").write_text("10002\t60999\n")
+    with socket.create_server(("127.0.0.1", 10_000)):
+        assert {free_port() for _ in range(20)} == {10_001}
+    (tmp_path / "range").write_text("1024\t65535\n")
+    assert 10_000 <= free_port() < 60_000
