@@ -119,6 +119,7 @@ class Browser:
         await page.resize(width, height)
         await page.call("Page.navigate", url=url)
         await asyncio.wait_for(page.loaded.wait(), SECONDS)
+        await page.until("document.readyState === 'complete'")  # what was loaded may have been the blank page
         await page.evaluate("document.fonts.ready.then(() => true)")
         await page.until(wait)
         return page
