@@ -101,7 +101,7 @@ class Server:
         inputs = [self._input(probe, lead) for probe in probes]
         if probes[0] is not lead.probe:
             served = await self._ask(probes, inputs, batch)
-            lead.late |= lead.ended
+            lead.late |= lead.over
             return served
         try:
             return await self._ask(probes, inputs, batch, heard)
@@ -154,6 +154,11 @@ class _Lead:
         self.waiting: list[tuple[int, asyncio.Event]] = []
         self.ended = False
         self.late = False  # it ended before the others had their answers
+
+    @property
+    def over(self) -> bool:
+        """Whether it generates no more; of its last token one hears before its answer is whole."""
+        return self.ended or len(self.output) >= self.probe.new_tokens
 
     async def heard(self, output: Tokens, retractions: int) -> None:
         """Called with everything that it has generated so far, and how often it was retracted."""
