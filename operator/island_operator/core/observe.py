@@ -63,6 +63,7 @@ class Fleet:
     engines: tuple[tuple[str, str, str], ...] = ()  # name, uid and IP of its Ready pods
     pods: int = 0  # not terminating, not finished
     ready: int = 0
+    served: tuple[str, ...] = ()  # when those that are Ready were made
     unready: tuple[str, ...] = ()  # when those that are neither terminating nor Ready were made
     terminating: int = 0  # still hold their GPU; without those that are lost
     ending: float | None = None  # seconds in which the last of them is gone, or is lost; None: none ends
@@ -118,7 +119,8 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         engines=tuple(_engine(p) for p in living if is_ready(p)),
         pods=len(living),
         ready=sum(is_ready(p) for p in living),
-        unready=tuple(str(p["metadata"].get("creationTimestamp", now)) for p in living if not is_ready(p)),
+        served=tuple(_born(p, now) for p in living if is_ready(p)),
+        unready=tuple(_born(p, now) for p in living if not is_ready(p)),
         terminating=sum(leaving(p) and not lost(p, now) for p in pods),
         ending=max((_left(p, now) for p in pods if leaving(p) and not lost(p, now)), default=None),
         creating=sum(_creating(p) and ills.get(p["metadata"]["name"]) is None for p in living),
@@ -129,6 +131,10 @@ def _fleet(name: str, deployment: Object | None, pods: list[Object], snapshot: S
         crashes=tuple(t for p in living for s in container_statuses(p) if (t := _crash(p, s))),
         looping=tuple(t for p in living for s in container_statuses(p) if (t := _loop(p, s))),
     )
+
+
+def _born(pod: Object, now: str) -> str:
+    return str(pod["metadata"].get("creationTimestamp", now))
 
 
 def _rank(trouble: Trouble) -> tuple[bool, bool]:

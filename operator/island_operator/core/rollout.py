@@ -31,6 +31,7 @@ _KINDS = {  # of a run, by what began it
     Cause.FAILED: "Rollback",
     Cause.FAULT: "Rollback",
 }
+SKEW = 5.0  # seconds: a pod's stamp is the API server's, a pause's ours, and both are of whole seconds
 
 
 def goal(state: State, here: Pass) -> str | None:
@@ -261,10 +262,12 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     if room.n == 0 and not any(known.promoted_at for known in state.history):
         return move(state, run, Cause.HELD, here)  # nothing has ever served that a canary could protect
     want = min(room.cap(run.weight), room.n)
-    if ready < want and not (run.held_since and ready >= run.ready > 0):  # scaled up, and none was lost: it goes on
-        since = here.now if run.held_since and not _gave_out(run, here) else run.progress_at
+    stays = _older(run, here, ready=True)  # who was there from the pause's first second
+    if ready < want and not (stays and ready >= run.ready > 0):  # scaled up, and none was lost: it goes on
+        since = here.now if run.held_since and not _older(run, here, ready=False) else run.progress_at
         return replace(state, run=replace(run, held_since=None, progress_at=since))
-    run = replace(run, held_since=run.held_since or here.now, ready=ready)
+    held = run.held_since if stays or not want else None  # else others have come for all of them between two looks
+    run = replace(run, held_since=held or here.now, ready=ready)
     if health.step_over(run, here) is None or prometheus.unanswered(run, here):
         return replace(state, run=run)
     if run.step + 1 < len(run.steps):
@@ -273,11 +276,13 @@ def _canary(state: State, run: Run, ready: int, here: Pass) -> State:
     return move(state, run, Cause.HELD, here)
 
 
-def _gave_out(run: Run, here: Pass) -> bool:
-    """Whether a pod that was held is Ready no more. One that was evicted, or is one more, has a deadline of its own."""
-    fleet = here.fleet(run.revision)
-    unready = fleet.unready if fleet else ()
-    return any(elapsed(born, run.held_since or here.now) > 0 for born in unready)
+def _older(run: Run, here: Pass, *, ready: bool) -> bool:
+    """Whether a pod is older than the pause that is being held, of those that are Ready, or of those that are no more:
+    another one for what was evicted, or one more, is younger.
+    """
+    fleet, held = here.fleet(run.revision), run.held_since
+    born = () if fleet is None else fleet.served if ready else fleet.unready
+    return held is not None and any(elapsed(held, stamp) <= SKEW for stamp in born)
 
 
 def _complete(state: State, run: Run, here: Pass) -> State:

@@ -52,15 +52,14 @@ def split(state: State, here: Pass, wanted: Mapping[str, int]) -> Traffic | None
 
 def _share(run: Run | None, canary: int, stable: int, replicas: int) -> int:
     """The weight of a canary's step once all its pods are Ready, until then that of the step before; in every other
-    phase as many requests for a pod of the one as for a pod of the other. A pod of a step that was scaled up since, and
-    is not whole yet, gets no more than one of the others.
+    phase as many requests for a pod of the one as for a pod of the other. A pod of a step that lacks some, since it was
+    scaled up or lost them, gets no more than one of the others.
     """
     if not canary or not stable:
         return 100 if canary else 0
     by_pods = round(100 * canary / (canary + stable))
     if run is None or run.phase != CANARY:
         return by_pods
-    if run.held_since:
-        room = Room.of(replicas, run.mode)
-        return run.weight if canary >= min(room.cap(run.weight), room.n) else min(run.weight, by_pods)
-    return run.steps[run.step - 1][0] if run.step else 0
+    step, room = run.step if run.held_since else run.step - 1, Room.of(replicas, run.mode)
+    weight = run.steps[step][0] if step >= 0 else 0
+    return weight if canary >= min(room.cap(weight), room.n) else min(weight, by_pods)

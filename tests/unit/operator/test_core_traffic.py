@@ -101,6 +101,26 @@ def test_a_step_that_is_scaled_up_sends_no_pod_of_it_more_than_its_share():
     assert seen[-1] == 50
 
 
+def test_a_step_that_ended_while_it_was_scaled_up_leaves_its_pods_no_more_than_their_share():
+    world = routed(gpus=40, replicas=4, rollout__steps=[{"weight": 50, "pause": "60s"}, {"weight": 75, "pause": "60s"}])
+    world.edit(engine__image="good:2")
+    world.until("Canary").go(55)
+    canary = world.status["run"]["revision"]
+    world.edit(replicas=12)
+    steps = set()
+    while world.phase == "Canary":
+        while world.operate().requeue_after == 0:
+            pass
+        world.operate()
+        if run := world.status.get("run"):
+            steps.add(run["step"])
+            pods, of_them = world.ready(), world.ready(canary)
+            share = round(100 * of_them / max(1, pods - 1))  # one gives way
+            assert of_them >= 6 or weights(world)["x-canary"] <= share, (of_them, pods)
+        world.tick(1)
+    assert steps == {0, 1}
+
+
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("mode", ["Surge", "Replace", "Downtime"])
 @pytest.mark.parametrize("image", ["good:2", "crash:2", "late:2"])

@@ -203,6 +203,28 @@ def test_a_canary_whose_pod_is_evicted_has_a_deadline_for_another(hours):
     assert world.status["revisions"]["rejected"][0]["reason"] == "InsufficientGPU"
 
 
+@pytest.mark.parametrize("replicas", [2, 12])
+def test_a_canary_whose_pods_are_all_others_now_is_held_anew(replicas):
+    """While the operator was away: as many are Ready as before, and none of them was for the whole pause."""
+    world = World(gpus=40, rollout__steps=[{"weight": 33, "pause": "60s"}]).settle()
+    in_canary(world)
+    canary = world.status["run"]["revision"]
+    world.go(30)
+    world.edit(replicas=replicas)
+    world.operate()
+    for pod in world.pods(revision=canary):
+        pod["metadata"]["deletionTimestamp"] = world.now
+    for _ in range(8):
+        world.tick()
+    assert world.ready(canary) >= 1
+    back = world.seconds
+    while world.phase == "Canary":
+        world.go(1)
+    assert world.seconds - back >= 60
+    world.settle()
+    assert images(world) == {"good:2"}
+
+
 def test_a_kill_switch_and_a_bad_image_at_zero_are_not_taken_together_unseen():
     """What the switch leads to has served no request, but what it was made of has: its image gives way to no other."""
     world = World(islands__enabled=True).settle()

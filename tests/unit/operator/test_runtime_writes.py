@@ -130,6 +130,7 @@ class Town:
     def _make(self, owner, suffix):
         template, meta = clone(owner["spec"]["template"]), owner["metadata"]
         made = {**template["metadata"], "name": f"{meta['name']}-{suffix}", "namespace": "default"}
+        made["creationTimestamp"] = self._clock().isoformat()
         made["ownerReferences"] = [{"kind": owner["kind"], "uid": meta["uid"]}]
         self._put({"kind": "Pod", "metadata": made, "spec": template["spec"], "status": {"phase": "Pending"}})
 
