@@ -83,20 +83,22 @@ async def rollouts(bench: Bench) -> None:
         await serving(operator)
         await bench.create(names, islands=True)
         await bench.all_ready(names)
-        sizes, children = [], []
+        half, sizes, children = ROUNDS // 2, [], []
         for number in range(ROUNDS):
             into = Latencies()
             body = {"spec": {"engine": {"image": f"soak:{number}"}}}
             await asyncio.gather(*(bench.eye.edit(name, body, into) for name in names))
             await eventually(f"round {number}", lambda into=into: len(into.ready) == SERVICES, 240.0)
             sizes.append(((number + 1) * SERVICES, memory(operator.process.pid)["VmRSS"]))
-            children.append(await _children(bench, names))
-        report, half = bench.report, ROUNDS // 2
+            if number + 1 in {half, ROUNDS}:
+                await bench.quiet()  # what goes has gone
+                children.append(await _children(bench, names))
+        report = bench.report
         report.curves["memory"] = sizes
         report.add(
             Row("soak_rollouts", "gated rollouts on the API server", ROUNDS * SERVICES, ""),
             Row("soak_slope", "  growth of memory per rollout, second half", 1024 * _slope(sizes[half:]), "KiB", 10),
-            Row("soak_children", "  children that the second half added", children[-1] - children[half], "", 0),
+            Row("soak_children", "  children that the second half added", children[1] - children[0], "", 0),
             Row("soak_rss", "  memory at the end", sizes[-1][1], "MiB", 150),
         )
         assert operator.stop() == 0
